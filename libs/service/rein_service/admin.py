@@ -4,6 +4,7 @@ The port is taken before anything is built, so that a taken port is named at onc
 is built. Health turns NOT_SERVING when draining begins. Kept open until the service's loop has ended.
 """
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ HEALTH_NAME = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 #: A port may have one owner; without this Linux lets a second server share it and each gets half of the calls.
 _OPTIONS = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 16 * 1024 * 1024))
+
+StatusContext = grpc.aio.ServicerContext[admin_pb2.GetStatusRequest, admin_pb2.GetStatusResponse]
+DrainContext = grpc.aio.ServicerContext[admin_pb2.DrainRequest, admin_pb2.DrainResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,9 @@ class AdminServer:
         self._names = [ADMIN_NAME, HEALTH_NAME, reflection.SERVICE_NAME]
         self._health = health_aio.HealthServicer()
         try:
+            _try(host, port=port)
             self.port: int = self._server.add_insecure_port(f"{host}:{port}")
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             raise SetupError(
                 "admin.port_taken",
                 f"cannot listen on {host}:{port} (key admin.port): it is taken or not an address of this machine; "
@@ -69,9 +74,17 @@ class AdminServer:
         """Take no more calls, let those in hand finish within `grace_s`. Safe before `start`."""
         await self._server.stop(grace_s)
 
-    async def _set_health(self, status: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
+    async def _set_health(self, status: int) -> None:
         for name in ["", *self._names]:
             await self._health.set(name, status)
+
+
+def _try(host: str, *, port: int) -> None:
+    """Raise OSError if the port cannot be had: gRPC's core would say so on standard error in its own words first."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
@@ -86,7 +99,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self._started_s = time.monotonic()
 
     async def GetStatus(  # noqa: N802 - gRPC's name
-        self, request: admin_pb2.GetStatusRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.GetStatusRequest, context: StatusContext
     ) -> admin_pb2.GetStatusResponse:
         figures = self._figures()
         status = admin_pb2.GetStatusResponse(
@@ -99,7 +112,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return status
 
     async def Drain(  # noqa: N802
-        self, request: admin_pb2.DrainRequest, context: grpc.aio.ServicerContext
+        self, request: admin_pb2.DrainRequest, context: DrainContext
     ) -> admin_pb2.DrainResponse:
         self._drain()
         return admin_pb2.DrainResponse()
