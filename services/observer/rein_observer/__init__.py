@@ -1,0 +1,1 @@
+"""The observer: what a run learns and how it fails, live, from the topics alone."""

@@ -1,0 +1,1 @@
+"""The observer's only users of the stream engine, the web server and the plotting library."""

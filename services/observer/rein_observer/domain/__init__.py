@@ -1,0 +1,1 @@
+"""Boards, windows and alert rules; pure folds over events."""
