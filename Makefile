@@ -1,0 +1,53 @@
+# Rein's commands. `make` alone lists them. Everything made lies in .venv/ and var/.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench protos docs up down clean lint unit
+
+PYTHON := .venv/bin/python
+REIN := .venv/bin/rein
+FAST := not kafka and not sandbox and not engine and not loop
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## bring everything a checkout needs; quick when nothing changed
+	@sh deploy/setup.sh
+
+demo: setup ## train a small real policy through a real harness; HARNESS=mixed, SHUFFLE=1
+	@$(PYTHON) deploy/demo/run.py
+
+check: setup lint unit ## format, lint, types, import direction, protobuf lint, unit tests; under a minute
+
+lint:
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/lint-imports --no-timings | tail -n 3
+	@var/tools/node_modules/.bin/buf lint protos
+	@.venv/bin/mypy --no-error-summary libs services tests deploy
+
+unit:
+	@.venv/bin/pytest -q -n 2 -m "$(FAST)" libs services tests
+
+test: setup lint ## everything: set-up, check, and all tests on the real parts
+	@.venv/bin/pytest -q libs services tests
+
+bench: setup ## all benchmarks, one JSON line per figure; make bench-NAME for one
+	@for file in tests/bench/bench_*.py; do $(PYTHON) $$file || exit 1; done
+
+bench-%: setup
+	@$(PYTHON) tests/bench/bench_$(subst -,_,$*).py
+
+protos: ## generate the Python code of protos/
+	@$(PYTHON) deploy/protos.py
+
+docs: ## generate the generated pages
+	@$(PYTHON) deploy/docs.py
+
+up: setup ## start a local stack in var/stack
+	@$(REIN) up
+
+down: ## stop the local stack
+	@$(REIN) down
+
+clean: ## stop what runs and remove var/
+	@if [ -x $(REIN) ]; then for home in var/*/config; do [ -d "$$home" ] && $(REIN) down --home "$${home%/config}"; done; fi; true
+	@rm -rf var
