@@ -23,7 +23,8 @@ from rein_service.errors import ConfigRejected
 
 NESTING = "__"
 
-C = TypeVar("C", bound="ServiceConfig")
+S = TypeVar("S", bound="Settings")
+M = TypeVar("M", bound=BaseModel)
 
 
 class AdminSettings(BaseModel):
@@ -38,12 +39,27 @@ class AdminSettings(BaseModel):
     """0 = any free port, logged at start."""
 
 
-class ServiceConfig(BaseSettings):
-    """What every service's configuration has; services add their own fields."""
+class Settings(BaseSettings):
+    """A frozen tree of settings. Constructing one in code reads nothing from outside; `load_config` does."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+class ServiceConfig(Settings):
+    """What every service's configuration has; services add their own fields."""
 
     kafka: KafkaSettings = KafkaSettings()
     """The bus."""
@@ -69,32 +85,25 @@ class ServiceConfig(BaseSettings):
     log_format: Literal["json", "plain"] = "json"
     """JSON lines for machines, plain lines for a terminal."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Constructing a configuration in code reads nothing from outside; `load_config` does."""
-        return (init_settings,)
 
-
-def load_config(config_class: type[C], *, service: str, file: Path | None) -> C:
+def load_config(config_class: type[S], *, service: str, file: Path | None) -> S:
     """File, then environment on top. Raises ConfigRejected with one line."""
     prefix = f"REIN_{service.upper()}{NESTING}"
-    from_file = _read(file) if file else {}
     from_env = _from_environment(config_class, prefix=prefix)
+    values = _merged(_read(file) if file else {}, from_env)
     try:
-        return config_class(**_merged(from_file, from_env))
+        return config_class(**values)
     except ValidationError as error:
-        # A misspelt key is also a missing one: the misspelling explains both.
-        first, *others = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-        place = _place(first, from_env=from_env, file=file, prefix=prefix)
-        more = f" ({len(others)} more after this)" if others else ""
-        raise ConfigRejected(_explain(first, config_class=config_class, place=place) + more) from error
+        place = _place(_first_of(error), from_env=from_env, file=file, prefix=prefix)
+        raise ConfigRejected(_explain(error, model=config_class, place=place)) from error
+
+
+def load_file(model: type[M], *, file: Path) -> M:
+    """A TOML file that is no service's configuration, with the same errors. Raises ConfigRejected with one line."""
+    try:
+        return model.model_validate(_read(file))
+    except ValidationError as error:
+        raise ConfigRejected(_explain(error, model=model, place=str(file))) from error
 
 
 def redacted_toml(config: BaseModel) -> str:
@@ -145,43 +154,38 @@ def _place(error: ErrorDetails, *, from_env: Mapping[str, Any], file: Path | Non
     return f"the environment variable {prefix}{NESTING.join(map(str, error['loc'])).upper()}"
 
 
-def _explain(error: ErrorDetails, *, config_class: type[BaseModel], place: str) -> str:
-    key = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        *section, word = map(str, error["loc"])
-        valid = _keys_of(config_class, section)
-        return f"unknown key {key!r} in {place}{nearest(word, among=valid)}"
-    if error["type"] == "missing":
-        return f"key {key!r} is missing in {place}; set it{_meaning(config_class, error)}"
-    shown = "" if isinstance(error["input"], Mapping) else f" is {error['input']!r}:"
-    return f"key {key!r} in {place}{shown} {error['msg'].lower()}; correct it{_meaning(config_class, error)}"
+def _first_of(error: ValidationError) -> ErrorDetails:
+    """The error to show. A misspelt key is also a missing one: the misspelling explains both."""
+    return min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
 
 
-def _keys_of(model: type[BaseModel], section: list[str]) -> list[str]:
-    """Valid keys at `section`; sections reached through a container or union are looked into too."""
-    for name in section:
-        if name not in model.model_fields:
-            continue
-        annotation = model.model_fields[name].annotation
-        inner = [t for t in _types_in(annotation) if isinstance(t, type) and issubclass(t, BaseModel)]
-        if inner:
-            model = inner[0]
-    return list(model.model_fields)
+def _explain(error: ValidationError, *, model: type[BaseModel], place: str) -> str:
+    first = _first_of(error)
+    more = f" ({error.error_count() - 1} more after this)" if error.error_count() > 1 else ""
+    *section, word = map(str, first["loc"]) if first["loc"] else ("",)
+    key = ".".join([*section, word])
+    holder = _model_at(model, section)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {key!r} in {place}{nearest(word, among=holder.model_fields)}{more}"
+    if first["type"] == "missing":
+        return f"key {key!r} is missing in {place}; set it{_meaning(holder, word)}{more}"
+    shown = "" if isinstance(first["input"], Mapping) else f" is {first['input']!r}:"
+    return f"key {key!r} in {place}{shown} {first['msg'].lower()}; correct it{_meaning(holder, word)}{more}"
 
 
-def _types_in(annotation: Any) -> list[Any]:
-    found = [annotation]
-    for argument in get_args(annotation):
-        found += _types_in(argument)
-    return found
-
-
-def _meaning(config_class: type[BaseModel], error: ErrorDetails) -> str:
-    """What the key is for, from its docstring."""
-    *section, word = map(str, error["loc"])
-    model: type[BaseModel] = config_class
+def _model_at(model: type[BaseModel], section: list[str]) -> type[BaseModel]:
+    """The model whose keys stand at `section`; sections inside a container or union are looked into too."""
     for name in section:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
         model = next((t for t in _types_in(annotation) if isinstance(t, type) and issubclass(t, BaseModel)), model)
+    return model
+
+
+def _types_in(annotation: Any) -> list[Any]:
+    return [annotation, *(inner for argument in get_args(annotation) for inner in _types_in(argument))]
+
+
+def _meaning(model: type[BaseModel], word: str) -> str:
+    """What the key is for, from its docstring."""
     field = model.model_fields.get(word)
     return f" ({' '.join(field.description.split())})" if field and field.description else ""
