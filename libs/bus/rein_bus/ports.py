@@ -129,9 +129,7 @@ class Bus(Protocol):
         Sees committed transactions only.
         """
 
-    def transact(
-        self, *messages: type[Message], group: str
-    ) -> AbstractAsyncContextManager[Transaction]: ...
+    def transact(self, *messages: type[Message], group: str) -> AbstractAsyncContextManager[Transaction]: ...
 
     async def newest(self, message: type[Message], *, key: str) -> Record[Message] | None:
         """The newest record with this key in a compacted topic."""
