@@ -4,7 +4,7 @@
 
 PYTHON := .venv/bin/python
 REIN := .venv/bin/rein
-FAST := not kafka and not sandbox and not engine and not loop
+FAST := not kafka and not sandbox and not engine and not loop and not install
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
