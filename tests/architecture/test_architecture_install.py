@@ -38,9 +38,9 @@ def closure(name: str) -> list[Path]:
 def test_a_light_service_installs_and_starts_without_torch(tmp_path: Path, service: str) -> None:
     uv, python = Path(sys.executable).with_name("uv"), tmp_path / "venv" / "bin" / "python"
     subprocess.run([uv, "venv", "-q", "--python", sys.executable, tmp_path / "venv"], check=True)
-    install = [uv, "pip", "install", "-q", "--python", python, "--constraint", ROOT / "constraints.txt"]
-    subprocess.run([*install, *closure(f"rein-{service}")], check=True)
-    listed = [uv, "pip", "list", "--python", python, "--format", "json"]
+    install = [str(uv), "pip", "install", "-q", "--python", str(python), "--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*install, *map(str, closure(f"rein-{service}"))], check=True)
+    listed = [str(uv), "pip", "list", "--python", str(python), "--format", "json"]
     names = {each["name"] for each in json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)}
     assert f"rein-{service}" in names
     assert not names & HEAVY

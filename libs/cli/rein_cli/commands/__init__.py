@@ -1,0 +1,1 @@
+"""One module per word after `rein`; each offers a `COMMAND`."""
