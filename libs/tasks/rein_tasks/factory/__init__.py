@@ -1,0 +1,1 @@
+"""The fault factory: from unmodified packages to admitted tasks."""
