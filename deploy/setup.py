@@ -48,6 +48,7 @@ class Step:
     inputs: Sequence[str]
     result: Path
     commands: Callable[[], list[list[str]]]
+    needs_root: bool = False
 
     def digest(self) -> str:
         total = hashlib.sha256(str(ROOT).encode())
@@ -120,8 +121,9 @@ STEPS = (
         "root",
         "the sandboxes' base root (about a minute)",
         ("libs/sandboxes/rein_sandboxes/root.py",),
-        VAR / "root",
+        VAR / "sandboxes",
         lambda: [[str(PYTHON), "-m", "rein_sandboxes.root"]],
+        needs_root=True,
     ),
 )
 
@@ -181,7 +183,12 @@ def _rights() -> list[str] | None:
 
 
 def _do(step: Step) -> bool:
-    return all(_run(command, log=step.name) for command in step.commands())
+    rights = _rights() if step.needs_root else []
+    if rights is None:
+        calls = "\n".join(f"  sudo {' '.join(command)}" for command in step.commands())
+        print(f"setup: {step.about} needs root; call this, then make setup again:\n{calls}", file=sys.stderr)
+        return False
+    return all(_run([*rights, *command], log=step.name) for command in step.commands())
 
 
 def _run(command: list[str], *, log: str) -> bool:
