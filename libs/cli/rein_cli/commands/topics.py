@@ -1,0 +1,1 @@
+"""`rein topics`: the table of topics, and whether the cluster agrees with it."""

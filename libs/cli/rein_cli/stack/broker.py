@@ -1,0 +1,1 @@
+"""The stack's own broker, or the check of somebody else's."""
