@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from aiokafka.partitioner import murmur2
 from google.protobuf.message import DecodeError, Message
 
 from rein_bus.errors import BusRejected
@@ -83,6 +84,11 @@ def tables_of(messages: Sequence[type[Message]]) -> Mapping[type[Message], Topic
         return {message: topic_of(message) for message in messages}
     except KeyError as error:
         raise BusRejected("bus.no_topic", f"no topic carries {error.args[0].DESCRIPTOR.full_name}") from error
+
+
+def partition_of(key: str, *, num_partitions: int) -> int:
+    """Kafka's default placement of a keyed record."""
+    return int(murmur2(key.encode()) & 0x7FFFFFFF) % num_partitions
 
 
 @cache

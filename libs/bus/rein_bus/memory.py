@@ -14,10 +14,11 @@ from typing import Self
 from google.protobuf.message import Message
 
 from rein.v1.identity_pb2 import Failure
-from rein_bus.codec import Encoded, decode, encode, tables_of
+from rein_bus.codec import Encoded, decode, encode, partition_of, tables_of
 from rein_bus.deadletters import LETTER_LIMIT, DeadLetters, Letter, LetterLimit, poison
 from rein_bus.errors import BusFenced, BusRejected, BusTransient
-from rein_bus.memory_broker import MemoryBroker, Slot, Stored, partition_of
+from rein_bus.following import LogFollower
+from rein_bus.memory_broker import MemoryBroker, Slot, Stored
 from rein_bus.offsets import OffsetTracker
 from rein_bus.ports import Assigned, Batch, Place, Record, Revoked, Start
 from rein_contracts.topics import topic_of
@@ -69,7 +70,7 @@ class MemoryBus:
     @asynccontextmanager
     async def follow(
         self, *messages: type[Message], start: Start | Mapping[tuple[type[Message], int], int] = Start.EARLIEST
-    ) -> AsyncIterator["MemoryFollower"]:
+    ) -> AsyncIterator[LogFollower[tuple[Slot, int]]]:
         tables_of(messages)
         self._check_connected()
         ends = self._broker.ends(messages)
@@ -78,7 +79,9 @@ class MemoryBus:
         else:
             named = {} if isinstance(start, Start) else start
             positions = {slot: named.get(slot, 0) for slot in ends}
-        yield MemoryFollower(self, broker=self._broker, positions=positions, ends=ends)
+        follower = LogFollower(MemoryFeed(self, broker=self._broker, positions=positions, ends=ends))
+        await follower.open()
+        yield follower
 
     @asynccontextmanager
     async def transact(self, *messages: type[Message], group: str) -> AsyncIterator["MemoryTransaction"]:
@@ -212,44 +215,31 @@ class MemoryWork:
             self._group.committed[slot] = max(self._group.committed.get(slot, 0), tracker.committable)
 
 
-class MemoryFollower:
-    """Every record from a place on."""
+class MemoryFeed:
+    """The places of a follower's records, from its positions on."""
 
     def __init__(
         self, bus: MemoryBus, *, broker: MemoryBroker, positions: dict[Slot, int], ends: Mapping[Slot, int]
     ) -> None:
         self._bus, self._broker = bus, broker
         self._positions, self._ends = positions, ends
-        self._caught_up = asyncio.Event()
-        self._note_progress()
 
-    def __aiter__(self) -> AsyncIterator[Record[Message]]:
-        return self
+    async def more(self) -> Sequence[tuple[Slot, int]]:
+        found = [
+            (slot, offset)
+            for slot, position in self._positions.items()
+            for offset in range(position, self._broker.end(slot))
+        ]
+        self._positions.update((slot, offset + 1) for slot, offset in found)
+        if not found:
+            await self._broker.changed()
+        return found
 
-    async def __anext__(self) -> Record[Message]:
-        while True:
-            if (slot := self._ready()) is None:
-                await self._broker.changed()
-                continue
-            offset = self._positions.pop(slot)
-            self._positions[slot] = offset + 1
-            record = await self._bus.read(slot, offset=offset, service="follower")
-            self._note_progress()
-            if record is not None:
-                return record
+    async def read(self, raw: tuple[Slot, int]) -> Record[Message] | None:
+        return await self._bus.read(raw[0], offset=raw[1], service="follower")
 
-    async def caught_up(self) -> None:
-        await self._caught_up.wait()
-
-    def has_caught_up(self) -> bool:
-        return self._caught_up.is_set()
-
-    def _ready(self) -> Slot | None:
-        return next((slot for slot, offset in self._positions.items() if offset < self._broker.end(slot)), None)
-
-    def _note_progress(self) -> None:
-        if all(self._positions[slot] >= end for slot, end in self._ends.items()):
-            self._caught_up.set()
+    def is_behind(self) -> bool:
+        return any(self._positions[slot] < end for slot, end in self._ends.items())
 
 
 class MemoryTransaction:
@@ -307,7 +297,17 @@ class MemoryTransaction:
                     self._group.committed[(record.place.message, batch.partition)] = record.place.offset + 1
             del handed[: place + 1]
 
-        await self._bus.transaction(outputs, apply=apply)
+        try:
+            await self._bus.transaction(outputs, apply=apply)
+        except BusTransient as error:
+            self._give_up(batch.partition)
+            raise BusFenced("bus.fenced", f"{error.detail}; partition {batch.partition} is taken anew") from error
+
+    def _give_up(self, partition: int) -> None:
+        """As on Kafka, where the outcome of such a commit is unknown: lose the partition and take it anew."""
+        if partition in self._positions:
+            del self._positions[partition], self._handed[partition]
+            self._news.extend((Revoked(partition), Assigned(partition)))
 
     def _tell(self, news: Assigned | Revoked) -> Assigned | Revoked:
         if isinstance(news, Assigned):

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from aiokafka.partitioner import murmur2
 from google.protobuf.message import Message
 
-from rein_bus.codec import Encoded
+from rein_bus.codec import Encoded, partition_of
 from rein_contracts.topics import TOPICS, topic_of
 
 Slot = tuple[type[Message], int]
@@ -153,8 +152,3 @@ class MemoryBroker:
             await future
         finally:
             self._waiting.discard(future)
-
-
-def partition_of(key: str, *, num_partitions: int) -> int:
-    """Kafka's default placement of a keyed record."""
-    return int(murmur2(key.encode()) & 0x7FFFFFFF) % num_partitions

@@ -60,7 +60,7 @@ class Work(Protocol):
         """The record's effect is durable. Safe to call in any order and after a rebalance took the record away."""
 
     def pause(self) -> None:
-        """Fetch no more until `resume`; membership stays. Survives a rebalance."""
+        """`take` waits and nothing more is fetched until `resume`; membership stays. Survives a rebalance."""
 
     def resume(self) -> None: ...
 
@@ -71,7 +71,10 @@ class Follower(Protocol):
     def __aiter__(self) -> AsyncIterator[Record[Message]]: ...
 
     async def caught_up(self) -> None:
-        """Return once every record that existed when the follower opened was handed out by iteration."""
+        """Return once every record that existed when the follower opened was handed out by iteration.
+
+        One task iterates while another waits here; or check `has_caught_up` between records.
+        """
 
     def has_caught_up(self) -> bool: ...
 
@@ -107,9 +110,11 @@ class Transaction(Protocol):
         """Read `partition` from these offsets on (topics not named: from the group's committed place)."""
 
     async def commit(self, batch: Batch, *, outputs: Sequence[Message]) -> None:
-        """Publish `outputs` and the position after `batch` atomically.
+        """Publish `outputs` and the position after `batch` (and all batches before it) atomically.
 
-        Raises BusFenced when another member owns the partition by now: forget its state and go on.
+        Raises BusFenced when another member owns the partition by now, or when the brokers did not say whether it
+        went well: forget the partition's state and go on; Revoked follows, and Assigned if the partition is still
+        ours. Raises BusRejected for an output that is too large; nothing is written then.
         """
 
 

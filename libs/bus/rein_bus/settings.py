@@ -40,3 +40,6 @@ class KafkaSettings(BaseModel):
 
     request_timeout_s: float = 20.0
     """A broker that has not answered for this long is named as unreachable, seconds."""
+
+    session_timeout_s: float = 10.0
+    """A member of a group that has been silent for this long loses its partitions to the others, seconds."""
