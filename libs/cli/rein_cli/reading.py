@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
 from google.protobuf.message import Message
-from rein_bus.kafka import KafkaBus
 
+from rein_bus.kafka import KafkaBus
 from rein_bus.ports import Bus, Record, Start
 from rein_bus.settings import KafkaSettings
 from rein_cli.wanted import Filter

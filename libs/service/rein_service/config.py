@@ -122,7 +122,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except OSError as error:
-        raise ConfigRejected(f"cannot read {file}: {error.strerror}; name an existing file with --config") from error
+        raise ConfigRejected(f"cannot read {file}: {error.strerror}; name an existing file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigRejected(f"{file} is not TOML: {error}; correct the file") from error
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from rein_bus.errors import ReinError
+from rein_bus.preflight import preflight
+from rein_bus.settings import KafkaSettings
 from rein_service.admin import AdminServer, AdminServicer, Figures
 from rein_service.config import ServiceConfig, load_config, redacted_toml
 from rein_service.errors import ConfigRejected
@@ -36,8 +38,14 @@ C = TypeVar("C", bound=ServiceConfig)
 log = logging.getLogger(__name__)
 
 
-def run_service(name: str, config_class: type[C], build: Callable[[C, Scope], Awaitable[Loop]]) -> int:
-    """Run the service `name` until it ends; the exit status."""
+def run_service(
+    name: str,
+    config_class: type[C],
+    build: Callable[[C, Scope], Awaitable[Loop]],
+    *,
+    check_bus: Callable[[KafkaSettings], Awaitable[object]] = preflight,
+) -> int:
+    """Run the service `name` until it ends; the exit status. Nothing is built on a bus that does not fit."""
     parser = argparse.ArgumentParser(prog=f"rein-{name}", description=f"Rein's {name} service.")
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file; the environment wins over it")
     try:
@@ -46,7 +54,12 @@ def run_service(name: str, config_class: type[C], build: Callable[[C, Scope], Aw
         return _refuse(name, error)
     configure_logs(service=name, instance=config.instance, level=config.log_level, form=config.log_format)
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows where every thread stands
-    return asyncio.run(_Process(name, config).run(lambda scope: build(config, scope)))
+
+    async def checked_build(scope: Scope) -> Loop:
+        await check_bus(config.kafka)
+        return await build(config, scope)
+
+    return asyncio.run(_Process(name, config).run(checked_build))
 
 
 def _refuse(name: str, error: ReinError) -> int:

@@ -26,6 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kafka-settings", type=Path, metavar="FILE", help="TOML with the keys of a [kafka] section: TLS, SASL, prefix"
     )
+    parser.add_argument(
+        "--kafka-jars", type=Path, default=Path("var/kafka/libs"), metavar="DIR", help="the own broker's jars"
+    )
     parser.add_argument("--port-offset", type=int, metavar="N", help="shift every port, for a second stack")
     parser.add_argument("--set", action="append", default=[], metavar="SERVICE.KEY=VALUE", help="any other setting")
     parser.add_argument("--min-memory-gib", type=float, metavar="GIB", help="refuse to start with less free memory")
@@ -63,7 +66,11 @@ def _stack_file(options: argparse.Namespace) -> StackFile:
     if options.kafka:
         kafka = (kafka or KafkaSettings()).model_copy(update={"servers": options.kafka})
     return StackFile(
-        model=options.model.resolve(), nodes=options.nodes or 1, port_offset=options.port_offset or 0, kafka=kafka
+        model=options.model.resolve(),
+        nodes=options.nodes or 1,
+        port_offset=options.port_offset or 0,
+        kafka_jars=options.kafka_jars.resolve(),
+        kafka=kafka,
     )
 
 

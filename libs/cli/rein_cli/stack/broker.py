@@ -1,1 +1,42 @@
-"""The stack's own broker, or the check of somebody else's."""
+"""The stack's own broker where it has one, and the check that the cluster fits, whoever owns it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rein_bus.localbroker import LocalBroker
+from rein_bus.preflight import preflight
+from rein_cli.stack.home import Home
+from rein_cli.stack.plan import Plan
+
+
+async def start_broker(plan: Plan, *, said: Callable[[str], None]) -> list[str]:
+    """Start the broker unless it runs or is somebody else's; create and check the topics. What was started."""
+    started: list[str] = []
+    if plan.owns_broker:
+        broker = _broker(plan.home, plan=plan)
+        if broker.pid() is None:
+            began_s = time.monotonic()
+            await asyncio.to_thread(broker.start)
+            said(f"broker answers on {broker.servers} ({time.monotonic() - began_s:.1f} s)")
+            started.append("broker")
+    report = await preflight(plan.kafka)
+    said(f"{len(report.created)} topics created, {len(report.existing)} there and fit")
+    return started
+
+
+def broker_runs(home: Home) -> bool:
+    return _broker(home).pid() is not None
+
+
+def stop_broker(home: Home) -> None:
+    """Stop the broker that lives in `home`, if it runs."""
+    _broker(home).stop()
+
+
+def _broker(home: Home, *, plan: Plan | None = None) -> LocalBroker:
+    """The broker of `home`; to find and stop one no plan is needed."""
+    if plan is None:
+        return LocalBroker(home.broker, port=0, jars=Path())
+    return LocalBroker(home.broker, port=plan.ports.broker, controller_port=plan.ports.controller, jars=plan.kafka_jars)

@@ -82,6 +82,7 @@ class Plan:
     kafka: KafkaSettings
     owns_broker: bool
     model: Path
+    kafka_jars: Path
     num_nodes: int = 1
     ports: Ports = field(default_factory=Ports)
 

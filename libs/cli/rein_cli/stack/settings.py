@@ -36,6 +36,9 @@ class StackFile(BaseModel):
     port_offset: int = 0
     """Shifts every port."""
 
+    kafka_jars: Path = Path("var/kafka/libs")
+    """Where `make setup` put Apache Kafka."""
+
     kafka: KafkaSettings | None = None
     """An existing cluster; unset = a broker of the stack's own."""
 
@@ -52,6 +55,7 @@ def read_plan(home: Home) -> Plan:
         kafka=stack.kafka or own,
         owns_broker=stack.kafka is None,
         model=stack.model.resolve(),
+        kafka_jars=stack.kafka_jars.resolve(),
         num_nodes=stack.nodes,
         ports=ports,
     )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rein_cli.stack.broker import start_broker
+from rein_cli.stack.broker import broker_runs, start_broker
 from rein_cli.stack.health import Starting, all_serving
 from rein_cli.stack.plan import Part, Plan
 from rein_cli.stack.processes import recorded, start
@@ -18,16 +18,16 @@ HEALTHY_WITHIN_S = 300.0
 
 
 async def bring_up(plan: Plan, *, said: Callable[[str], None]) -> list[str]:
-    """Start what does not run; the names of the processes started. Raises CannotDo with everything stopped again."""
+    """Start what does not run; names of the processes started. Raises ReinError with all it started stopped again."""
+    running = {entry.name for entry in recorded(plan.home) if entry.process()}
+    had_broker = broker_runs(plan.home)
     try:
         started = await start_broker(plan, said=said)
-        running = {entry.name for entry in recorded(plan.home) if entry.process()}
-        missing = [part for part in plan.parts() if part.name not in running]
-        starting = {part.name: _start(plan, part) for part in missing}
+        starting = {part.name: _start(plan, part) for part in plan.parts() if part.name not in running}
         await all_serving(plan.home, starting, within_s=HEALTHY_WITHIN_S, said=said)
     except BaseException:
         said("the stack did not come up; stopping what was started")
-        take_down(plan.home, said=said)
+        take_down(plan.home, said=said, spare=running, spares_broker=had_broker)
         raise
     return [*started, *starting]
 

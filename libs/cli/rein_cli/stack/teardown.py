@@ -1,7 +1,8 @@
-"""Ending a stack: every process on record, in reverse order of start, verified dead."""
+"""Ending a stack: every process on record, in reverse order of start, then the broker; verified dead."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from rein_cli.stack.broker import broker_runs, stop_broker
 from rein_cli.stack.home import Home
 from rein_cli.stack.processes import recorded, stop
 
@@ -9,13 +10,26 @@ from rein_cli.stack.processes import recorded, stop
 PATIENCE_S = 45.0
 
 
-def take_down(home: Home, *, said: Callable[[str], None], patience_s: float = PATIENCE_S) -> dict[str, bool]:
-    """Stop what runs; for each process, whether it went by itself."""
+def take_down(
+    home: Home,
+    *,
+    said: Callable[[str], None],
+    spare: Collection[str] = (),
+    spares_broker: bool = False,
+    patience_s: float = PATIENCE_S,
+) -> dict[str, bool]:
+    """Stop what runs, except what is spared; for each process stopped, whether it went by itself."""
     outcome: dict[str, bool] = {}
     for entry in reversed(recorded(home)):
-        if entry.process() is not None:
-            outcome[entry.name] = stop(home, entry, patience_s=patience_s)
-            said(f"{entry.name} {'stopped' if outcome[entry.name] else 'had to be killed'}")
-        else:
-            stop(home, entry, patience_s=0)
+        if entry.name in spare:
+            continue
+        is_alive = entry.process() is not None
+        went = stop(home, entry, patience_s=patience_s)
+        if is_alive:
+            outcome[entry.name] = went
+            said(f"{entry.name} {'stopped' if went else 'had to be killed'}")
+    if not spares_broker and broker_runs(home):
+        stop_broker(home)
+        outcome["broker"] = True
+        said("broker stopped")
     return outcome
