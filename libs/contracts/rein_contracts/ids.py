@@ -48,7 +48,7 @@ def attempt_id(identity: pb.Identity) -> AttemptId:
     return AttemptId(identity.group, identity.member, identity.attempt)
 
 
-def group_id(run: str, *, purpose: "pb.Purpose", number: int) -> str:
+def group_id(run: str, *, purpose: "pb.Purpose.ValueType", number: int) -> str:
     """Name of the run's `number`-th group of that purpose."""
     letter = "e" if purpose == pb.PURPOSE_EVAL else "g"
     return f"{run}.{letter}{number}"

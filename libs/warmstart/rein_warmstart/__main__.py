@@ -34,7 +34,7 @@ def main() -> int:
     texts = _sample_texts(RepairSource(lines, paths=paths, seed=options.seed + 1))
     tokenizer = train_tokenizer(itertools.chain(texts, lines[::4]), vocab_size=options.vocab)
     save_tokenizer(tokenizer, options.out, max_context=MAX_CONTEXT)
-    pad, eos = tokenizer.token_to_id("<|pad|>"), tokenizer.token_to_id("<|im_end|>")
+    pad, eos = (tokenizer.get_vocab()[text] for text in ("<|pad|>", "<|im_end|>"))
     model = make_policy(
         vocab_size=(tokenizer.get_vocab_size() + 63) // 64 * 64,
         hidden=options.hidden,
@@ -62,7 +62,12 @@ def _sample_texts(source: RepairSource, *, number: int = 4000) -> list[str]:
 
     renderer = Renderer()
     return [
-        "".join(text for text, _ in pieces(conversation(form, source.draw(), today=date(2026, 1, 1)), renderer=renderer, form=form))
+        "".join(
+            text
+            for text, _ in pieces(
+                conversation(form, source.draw(), today=date(2026, 1, 1)), renderer=renderer, form=form
+            )
+        )
         for form in FORMS
         for _ in range(number // len(FORMS))
     ]

@@ -15,8 +15,8 @@ Message = dict[str, Any]
 
 _REMINDER = (
     "<system-reminder>\nAs you answer the user's questions, you can use the following context:\n# currentDate\n"
-    "Today's date is {today}.\n\n      IMPORTANT: this context may or may not be relevant to your tasks. You should not "
-    "respond to this context unless it is highly relevant to your task.\n</system-reminder>\n\n"
+    "Today's date is {today}.\n\n      IMPORTANT: this context may or may not be relevant to your tasks. You should "
+    "not respond to this context unless it is highly relevant to your task.\n</system-reminder>\n\n"
 )
 
 
@@ -63,9 +63,7 @@ class Form:
 
 CLAUDE_CODE = Form(
     harness="claude-code",
-    system=(
-        "You are a Claude agent, built on Anthropic's Claude Agent SDK.\n\nYou repair code with the Bash tool."
-    ),
+    system=("You are a Claude agent, built on Anthropic's Claude Agent SDK.\n\nYou repair code with the Bash tool."),
     tool="Bash",
     parameters=("command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox"),
     before_instruction=_REMINDER,

@@ -26,7 +26,7 @@ def make_policy(*, vocab_size: int, hidden: int, layers: int, eos_token_id: int,
         pad_token_id=pad_token_id,
         dtype="float32",
     )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
 
 
 def save_policy(model: LlamaForCausalLM, folder: Path) -> None:

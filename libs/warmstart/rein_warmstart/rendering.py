@@ -25,6 +25,4 @@ class Renderer:
         tools: Sequence[Mapping[str, Any]] = (),
         add_generation_prompt: bool = False,
     ) -> str:
-        return self._template.render(
-            messages=messages, tools=tools, add_generation_prompt=add_generation_prompt
-        )
+        return self._template.render(messages=messages, tools=tools, add_generation_prompt=add_generation_prompt)

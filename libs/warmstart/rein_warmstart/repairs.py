@@ -21,7 +21,10 @@ KINDS: tuple[tuple[str, ...], ...] = (
 NOT_REPLACED = frozenset({"*"})
 _KIND_OF = {operator: kind for kind in KINDS for operator in kind}
 _SPACED = re.compile(r"(?<= )(==|!=|<=|>=|<|>|\+|-|//|%|and|or)(?= )")
-_SYLLABLES = "ba co di fu ge hi jo ku la me no pa qui ra se to ul va we xi yo ze tr st pl sh er on an it".split()
+_SYLLABLES = (
+    *("ba", "co", "di", "fu", "ge", "hi", "jo", "ku", "la", "me", "no", "pa", "qui", "ra", "se", "to"),
+    *("ul", "va", "we", "xi", "yo", "ze", "tr", "st", "pl", "sh", "er", "on", "an", "it"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +63,9 @@ def source_lines(folders: Sequence[Path], *, max_chars: int = 88) -> list[str]:
     for folder in folders:
         for file in sorted(folder.rglob("*.py")):
             for line in file.read_text(encoding="utf-8", errors="ignore").splitlines():
-                if len(line) <= max_chars and line.isascii() and not line.lstrip().startswith("#"):
-                    if "\t" not in line and operators_on(line):
-                        found.add(line)
+                is_plain = len(line) <= max_chars and line.isascii() and "\t" not in line
+                if is_plain and not line.lstrip().startswith("#") and operators_on(line):
+                    found.add(line)
     return sorted(found)
 
 

@@ -123,13 +123,13 @@ def warm_start(
             group["lr"] = schedule.rate(step)
         loss = loss_of(model, batch)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         num_tokens += int((~batch.is_padding).sum())
         if step % 25 == 0 or step == schedule.total_steps - 1:
             report(step, float(loss.detach()), num_tokens / (time.perf_counter() - started_s))
-    model.eval()
+    model.train(False)
 
 
 def _repair_parts(form: Form, source: RepairSource, random: Random, renderer: Renderer) -> list[tuple[str, bool]]:

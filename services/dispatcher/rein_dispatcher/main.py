@@ -19,9 +19,7 @@ async def build(config: DispatcherConfig, scope: Scope) -> Loop:
     """Open every resource in `scope`, which closes them in reverse, and return the loop."""
     bus = await scope.enter(KafkaBus(config.kafka))
     catalog = FileCatalog(harnesses=config.harnesses)
-    dispatcher = Dispatcher(
-        bus=bus, catalog=catalog, clock=SystemClock(), lease_s=config.lease_s, tick_s=config.tick_s
-    )
+    dispatcher = Dispatcher(bus=bus, catalog=catalog, clock=SystemClock(), lease_s=config.lease_s, tick_s=config.tick_s)
     scope.admin.add(DispatcherServicer(dispatcher).register, service_name=SERVICE_NAME)
     scope.status(lambda: Status(num_in_flight=dispatcher.num_open_groups(), details=dispatcher.details()))
     return partial(dispatcher.run, scope.draining)

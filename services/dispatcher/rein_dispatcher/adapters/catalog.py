@@ -20,7 +20,7 @@ class FileCatalog:
         try:
             found = load_task_set(Path(task_set))
         except TaskSetBroken as error:
-            raise SpecRejected("task_set", task_set, f"a readable task set: {error.detail}") from error
+            raise SpecRejected("task_set", task_set, f"a readable task set: {error}") from error
         train, heldout = found.of_split(Split.TRAIN), found.of_split(Split.HELDOUT)
         if not train:
             raise SpecRejected("task_set", task_set, "a set with at least one task in split train")

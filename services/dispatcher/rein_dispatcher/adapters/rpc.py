@@ -1,6 +1,6 @@
 """gRPC face of the dispatcher: errors of the domain become status codes, nothing else happens here."""
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 
@@ -9,6 +9,8 @@ from rein.v1 import dispatcher_pb2_grpc
 from rein_bus.errors import RejectedError
 from rein_dispatcher.errors import ClusterBusy, RunExists, RunMissing, SpecRejected
 from rein_dispatcher.service import Dispatcher
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 SERVICE_NAME = rpc.DESCRIPTOR.services_by_name["Dispatcher"].full_name
 
@@ -30,7 +32,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServicer):
         dispatcher_pb2_grpc.add_DispatcherServicer_to_server(self, server)
 
     async def StartRun(  # noqa: N802 - gRPC's name
-        self, request: rpc.StartRunRequest, context: grpc.aio.ServicerContext
+        self, request: rpc.StartRunRequest, context: Context
     ) -> rpc.StartRunResponse:
         try:
             return rpc.StartRunResponse(run=await self._dispatcher.start_run(request.spec))
@@ -38,7 +40,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServicer):
             return await _refuse(context, error)
 
     async def StopRun(  # noqa: N802
-        self, request: rpc.StopRunRequest, context: grpc.aio.ServicerContext
+        self, request: rpc.StopRunRequest, context: Context
     ) -> rpc.StopRunResponse:
         try:
             await self._dispatcher.stop_run(request.run)
@@ -47,7 +49,7 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServicer):
         return rpc.StopRunResponse()
 
     async def GetRun(  # noqa: N802
-        self, request: rpc.GetRunRequest, context: grpc.aio.ServicerContext
+        self, request: rpc.GetRunRequest, context: Context
     ) -> rpc.GetRunResponse:
         try:
             return await self._dispatcher.get_run(request.run)
@@ -55,6 +57,6 @@ class DispatcherServicer(dispatcher_pb2_grpc.DispatcherServicer):
             return await _refuse(context, error)
 
 
-async def _refuse(context: grpc.aio.ServicerContext, error: RejectedError) -> NoReturn:
+async def _refuse(context: Context, error: RejectedError) -> NoReturn:
     await context.abort(_STATUS.get(type(error), grpc.StatusCode.INTERNAL), str(error))
     raise AssertionError("abort returned")

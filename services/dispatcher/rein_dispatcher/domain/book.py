@@ -75,8 +75,8 @@ class RunBook:
         """Evaluation groups by the step they evaluate: group -> has ended."""
         self.stop_alert: ev.AlertRaised | None = None
         self.counts = Counts()
-        self._settled_before_opening: dict[str, ev.GroupState] = {}
-        self._handlers: dict[type[Message], Callable[[Message, float], None]] = {
+        self._settled_before_opening: dict[str, ev.GroupState.ValueType] = {}
+        self._handlers: dict[type[Message], Callable[..., None]] = {
             ev.RunChanged: self._run_changed,
             ev.GroupOpened: self._group_opened,
             ev.RolloutRequested: self._requested,
@@ -88,7 +88,7 @@ class RunBook:
             ev.PolicyPublished: self._policy,
             ev.NodeReported: self._node,
             ev.AlertRaised: self._alert,
-        }  # type: ignore[dict-item]
+        }
 
     @property
     def spec(self) -> ev.RunSpec:
@@ -220,7 +220,7 @@ class RunBook:
 
 
 #: A run only moves forward, whatever order its events are read in.
-_PRECEDENCE: dict["ev.RunState", int] = {
+_PRECEDENCE: dict["ev.RunState.ValueType", int] = {
     ev.RUN_STATE_UNSPECIFIED: 0,
     ev.RUN_STATE_RUNNING: 1,
     ev.RUN_STATE_STOPPING: 2,

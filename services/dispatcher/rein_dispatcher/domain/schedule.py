@@ -15,7 +15,6 @@ from rein_contracts.ids import group_id
 from rein_dispatcher.domain.book import GroupBook, MemberBook, RunBook
 from rein_dispatcher.domain.choice import evaluation_tasks, harness_of, training_task
 
-
 #: A run fails when this many steps' worth of training groups were dropped in a row.
 DROPPED_STEPS_LIMIT = 3
 #: Longest pause before another attempt, seconds.
@@ -98,7 +97,7 @@ class Scheduler:
                 number += 1
 
     def _open_group(
-        self, book: RunBook, purpose: "pb.Purpose", number: int, task: str, step: int, size: int
+        self, book: RunBook, purpose: "pb.Purpose.ValueType", number: int, task: str, step: int, size: int
     ) -> Iterator[Message]:
         name = group_id(book.spec.name, purpose=purpose, number=number)
         if name in book.opened:
@@ -181,9 +180,7 @@ def _give_up_group(group: GroupBook, failure: pb.Failure) -> Iterator[Message]:
             yield _fence(group.opened, index, member.attempt, failure, is_final=True)
 
 
-def _fence(
-    opened: ev.GroupOpened, index: int, attempt: int, failure: pb.Failure, is_final: bool
-) -> ev.RolloutFenced:
+def _fence(opened: ev.GroupOpened, index: int, attempt: int, failure: pb.Failure, is_final: bool) -> ev.RolloutFenced:
     return ev.RolloutFenced(identity=_identity(opened, index, attempt), failure=failure, is_final=is_final)
 
 
@@ -194,7 +191,7 @@ def _identity(opened: ev.GroupOpened, index: int, attempt: int) -> pb.Identity:
     return identity
 
 
-def _failure(owner: "pb.Owner", code: str, detail: str) -> pb.Failure:
+def _failure(owner: "pb.Owner.ValueType", code: str, detail: str) -> pb.Failure:
     return pb.Failure(owner=owner, code=code, detail=detail)
 
 

@@ -152,14 +152,13 @@ async def test_a_crash_between_opening_a_group_and_requesting_its_members_leaves
 
 async def test_wrong_requests_are_refused_by_name(broker: MemoryBroker) -> None:
     async with running(broker) as dispatcher:
+        empty, misspelt = make_spec(), make_spec()
+        empty.group_size = 0
+        misspelt.harnesses[0].harness = "nul"
         with pytest.raises(SpecRejected, match="group_size is 0"):
-            spec = make_spec()
-            spec.group_size = 0
-            await dispatcher.start_run(spec)
+            await dispatcher.start_run(empty)
         with pytest.raises(SpecRejected, match="harnesses is 'nul'; it must be one of: null"):
-            spec = make_spec()
-            spec.harnesses[0].harness = "nul"
-            await dispatcher.start_run(spec)
+            await dispatcher.start_run(misspelt)
         await dispatcher.start_run(make_spec())
         with pytest.raises(RunExists):
             await dispatcher.start_run(make_spec())

@@ -153,9 +153,7 @@ def test_whatever_fails_every_step_gets_its_ready_groups_and_no_attempt_is_asked
     attempts = Counter(str(rollout_id(m.identity)) for m in world.log if isinstance(m, ev.RolloutRequested))
     assert max(attempts.values()) <= world.book.spec.max_attempts
     if world.book.run.state == ev.RUN_STATE_COMPLETED:
-        ready = Counter(
-            world.groups[name].step for name, state in world.ended.items() if state == ev.GROUP_STATE_READY
-        )
+        ready = Counter(world.groups[name].step for name, state in world.ended.items() if state == ev.GROUP_STATE_READY)
         assert ready == {1: 2, 2: 2, 3: 2}
 
 

@@ -3,7 +3,7 @@
 Nothing is kept per visitor beyond the open connection, and nothing is drawn while nobody looks.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import orjson
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -15,19 +15,14 @@ from starlette.routing import Route
 from rein.v1 import events_pb2 as ev
 from rein_observer.adapters.plots import PLOTS, draw
 from rein_observer.domain.board import Boards, RunBoard
-from rein_observer.domain.windows import Window
+from rein_observer.ports import RecentWindows
 from rein_service.clock import Clock
-
-#: Recent windows of each run, newest first, each with its title.
-WindowsByRun = Mapping[str, Sequence[tuple[str, Window]]]
 
 
 class Page:
     """Draws `boards` and `windows`; `app` is the ASGI application."""
 
-    def __init__(
-        self, *, boards: Boards, windows: Callable[[], WindowsByRun], clock: Clock, interval_s: float
-    ) -> None:
+    def __init__(self, *, boards: Boards, windows: RecentWindows, clock: Clock, interval_s: float) -> None:
         self._boards = boards
         self._windows = windows
         self._clock = clock
@@ -49,7 +44,7 @@ class Page:
         """The page's content as HTML."""
         return self._templates.get_template("body.html").render(
             boards=self._boards,
-            windows=self._windows(),
+            windows=self._windows.recent(),
             plots={run: [self._plot(board, name) for name in PLOTS] for run, board in self._boards.runs.items()},
             states=_names(ev.RunState.items(), "RUN_STATE_"),
             node_states=_names(ev.NodeState.items(), "NODE_STATE_"),

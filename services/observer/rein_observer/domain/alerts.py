@@ -31,7 +31,7 @@ def due(board: RunBoard, *, limits: Limits) -> list[ev.AlertRaised]:
     return [alert for alert in found if alert.code not in board.alerts]
 
 
-def _alert(board: RunBoard, code: str, detail: str, severity: "ev.Severity") -> ev.AlertRaised:
+def _alert(board: RunBoard, code: str, detail: str, severity: "ev.Severity.ValueType") -> ev.AlertRaised:
     return ev.AlertRaised(run=board.run, code=code, detail=detail, severity=severity)
 
 

@@ -155,7 +155,7 @@ class RunBoard:
         self.alerts.setdefault(message.code, message)
 
 
-_HANDLERS: dict[type[Message], Callable[[RunBoard, Message], None]] = {
+_HANDLERS: dict[type[Message], Callable[..., None]] = {
     ev.RunChanged: RunBoard.on_run,
     ev.RolloutRequested: RunBoard.on_requested,
     ev.RolloutLeased: RunBoard.on_leased,
@@ -169,7 +169,7 @@ _HANDLERS: dict[type[Message], Callable[[RunBoard, Message], None]] = {
     ev.StepCompleted: RunBoard.on_step,
     ev.NodeReported: RunBoard.on_node,
     ev.AlertRaised: RunBoard.on_alert,
-}  # type: ignore[dict-item]
+}
 
 
 class Boards:
@@ -202,7 +202,5 @@ def run_of(message: Message) -> str:
     return str(message.group.run) if "group" in fields else ""  # type: ignore[attr-defined]
 
 
-def owner_name(owner: "pb.Owner") -> str:
+def owner_name(owner: "pb.Owner.ValueType") -> str:
     return pb.Owner.Name(owner).removeprefix("OWNER_").lower()
-
-
