@@ -7,7 +7,8 @@ is_new_enough() {
     "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
 }
 
-for python in .venv/bin/python python3 python3.13 python3.12 python3.11 "${HOME:-/root}"/.pyenv/versions/3.1[123]*/bin/python; do
+# Sandboxes have Python 3.11; Python harnesses are compiled for it, so that one comes first.
+for python in .venv/bin/python python3.11 python3 python3.12 python3.13 "${HOME:-/root}"/.pyenv/versions/3.1[123]*/bin/python; do
     if is_new_enough "$python"; then
         exec "$python" deploy/setup.py "$@"
     fi

@@ -6,6 +6,7 @@ line on standard error (an `error` object on standard output with --json) names 
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     output = Output(is_json=options.json)
+    logging.basicConfig(level=logging.CRITICAL)  # what went wrong is said once, by the command
     try:
         status: int = asyncio.run(options.command.run(options, output))
         return status

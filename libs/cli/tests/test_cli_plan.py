@@ -16,7 +16,7 @@ def plan(*, num_nodes: int = 1, offset: int = 0, owns_broker: bool = True) -> Pl
         kafka=KafkaSettings(),
         owns_broker=owns_broker,
         model=Path("/m"),
-        kafka_jars=Path("/k"),
+        installed=Path("/v"),
         num_nodes=num_nodes,
         ports=Ports(offset),
     )

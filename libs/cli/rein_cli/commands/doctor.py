@@ -5,13 +5,13 @@ import dataclasses
 from pathlib import Path
 
 from rein_bus.errors import ReinError
-from rein_bus.settings import KafkaSettings
-from rein_cli import checks
+from rein_cli import checks, installed
 from rein_cli.checks import Check
 from rein_cli.command import DONE, NEGATIVE, Command, deployment_arguments
 from rein_cli.config import load
 from rein_cli.output import Output
 from rein_cli.reading import open_bus
+from rein_cli.stack.broker import broker_runs
 from rein_cli.stack.home import Home
 from rein_cli.stack.machine import machine_checks
 from rein_cli.stack.processes import recorded
@@ -21,6 +21,9 @@ from rein_cli.stack.settings import read_plan
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, metavar="DIR", help="a policy's folder to look at")
     parser.add_argument("--task-set", type=Path, metavar="DIR", help="a task set to look at")
+    parser.add_argument(
+        "--installed", type=Path, default=Path("var"), metavar="DIR", help="where make setup put things (var)"
+    )
     parser.add_argument("--min-memory-gib", type=float, metavar="GIB", help="free memory to ask for")
     parser.add_argument("--min-disk-gib", type=float, default=4.0, metavar="GIB", help="free disk to ask for")
     deployment_arguments(parser)
@@ -29,9 +32,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 async def run(options: argparse.Namespace, output: Output) -> int:
     home = Home(options.home.resolve())
     found = _of_machine(home, options)
+    found += [
+        installed.base_root(options.installed / "sandboxes"),
+        *installed.harnesses(options.installed / "harnesses"),
+    ]
     if options.model:
         found.append(checks.model(options.model))
-    found.append(await _broker(load(options.home, file=options.config).kafka))
+    if options.task_set:
+        found.append(installed.task_set(options.task_set))
+    found.append(await _broker(home, options))
     is_well = all(check.is_ok for check in found)
     lines = [f"{'ok   ' if check.is_ok else 'WRONG'} {check.name}: {check.line()}" for check in found]
     output.result({"is_ok": is_well, "checks": [dataclasses.asdict(check) for check in found]}, text="\n".join(lines))
@@ -52,12 +61,17 @@ def _of_machine(home: Home, options: argparse.Namespace) -> list[Check]:
     return machine_checks(plan, min_memory_gib=options.min_memory_gib, min_disk_gib=options.min_disk_gib)
 
 
-async def _broker(settings: KafkaSettings) -> Check:
+async def _broker(home: Home, options: argparse.Namespace) -> Check:
+    """Whether it answers; one that the next `rein up` starts need not."""
+    plan = read_plan(home) if home.config("stack").exists() else None
+    if options.config is None and (plan is None or plan.owns_broker) and not broker_runs(home):
+        return checks.fine("broker", "does not run; rein up starts it")
+    settings = load(options.home, file=options.config).kafka
     try:
         async with open_bus(settings):
             return checks.fine("broker", f"{settings.servers} answers")
     except ReinError as error:
-        return checks.wrong("broker", error.detail, remedy="rein up starts a local one; --kafka names another")
+        return checks.wrong("broker", error.detail, remedy="start it, or correct the [kafka] section")
 
 
 COMMAND = Command("doctor", "check everything a run needs", arguments, run)

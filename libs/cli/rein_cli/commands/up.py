@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka-settings", type=Path, metavar="FILE", help="TOML with the keys of a [kafka] section: TLS, SASL, prefix"
     )
     parser.add_argument(
-        "--kafka-jars", type=Path, default=Path("var/kafka/libs"), metavar="DIR", help="the own broker's jars"
+        "--installed", type=Path, default=Path("var"), metavar="DIR", help="where make setup put things (var)"
     )
     parser.add_argument("--port-offset", type=int, metavar="N", help="shift every port, for a second stack")
     parser.add_argument("--set", action="append", default=[], metavar="SERVICE.KEY=VALUE", help="any other setting")
@@ -69,7 +69,7 @@ def _stack_file(options: argparse.Namespace) -> StackFile:
         model=options.model.resolve(),
         nodes=options.nodes or 1,
         port_offset=options.port_offset or 0,
-        kafka_jars=options.kafka_jars.resolve(),
+        installed=options.installed.resolve(),
         kafka=kafka,
     )
 

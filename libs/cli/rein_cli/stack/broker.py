@@ -39,4 +39,9 @@ def _broker(home: Home, *, plan: Plan | None = None) -> LocalBroker:
     """The broker of `home`; to find and stop one no plan is needed."""
     if plan is None:
         return LocalBroker(home.broker, port=0, jars=Path())
-    return LocalBroker(home.broker, port=plan.ports.broker, controller_port=plan.ports.controller, jars=plan.kafka_jars)
+    return LocalBroker(
+        home.broker,
+        port=plan.ports.broker,
+        controller_port=plan.ports.controller,
+        jars=plan.installed / "kafka" / "libs",
+    )

@@ -82,7 +82,8 @@ class Plan:
     kafka: KafkaSettings
     owns_broker: bool
     model: Path
-    kafka_jars: Path
+    installed: Path
+    """Where `make setup` put Kafka, harnesses and the sandboxes' base root."""
     num_nodes: int = 1
     ports: Ports = field(default_factory=Ports)
 

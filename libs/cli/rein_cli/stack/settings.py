@@ -36,8 +36,8 @@ class StackFile(BaseModel):
     port_offset: int = 0
     """Shifts every port."""
 
-    kafka_jars: Path = Path("var/kafka/libs")
-    """Where `make setup` put Apache Kafka."""
+    installed: Path = Path("var")
+    """Where `make setup` put Kafka, harnesses and the sandboxes' base root."""
 
     kafka: KafkaSettings | None = None
     """An existing cluster; unset = a broker of the stack's own."""
@@ -55,7 +55,7 @@ def read_plan(home: Home) -> Plan:
         kafka=stack.kafka or own,
         owns_broker=stack.kafka is None,
         model=stack.model.resolve(),
-        kafka_jars=stack.kafka_jars.resolve(),
+        installed=stack.installed.resolve(),
         num_nodes=stack.nodes,
         ports=ports,
     )
