@@ -6,6 +6,7 @@ reads from a version number, whether the brokers do idempotence and transactions
 BusMisconfigured naming all that does not fit, or BusTransient when no broker answers.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,12 @@ from rein_contracts.topics import TOPICS, Topic
 
 #: The longest a preflight waits for a broker to answer at all, seconds.
 PATIENCE_S = 8.0
+
+#: Between two looks at topics that are being made, seconds.
+SETTLING_S = 0.05
+
+#: Named in one error; a wholly different cluster would fill pages.
+MAX_PROBLEMS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +46,26 @@ class Found:
     configs: Mapping[str, str]
 
 
-async def preflight(settings: KafkaSettings, *, topics: Sequence[Topic] = TOPICS) -> Report:
-    """Make the cluster fit, or say what does not."""
+async def preflight(settings: KafkaSettings, *, topics: Sequence[Topic] = TOPICS, creates: bool = True) -> Report:
+    """Make the cluster fit, or say what does not; without `creates`, a missing topic does not fit."""
     hasty = settings.model_copy(update={"request_timeout_s": min(settings.request_timeout_s, PATIENCE_S)})
     async with opened_admin(hasty) as admin, bounded(settings, "create and check the topics"):
-        created = await _create_missing(admin, topics=topics, prefix=settings.prefix)
-        found = await _describe(admin, topics=topics, prefix=settings.prefix)
+        missing = await _missing(admin, topics=topics, prefix=settings.prefix)
+        created = await _create(admin, topics=missing, prefix=settings.prefix) if creates else ()
+        there = [topic for topic in topics if creates or topic not in missing]
+        found = await _describe(admin, topics=there, prefix=settings.prefix)
     problems = [
-        problem for topic in topics for problem in mismatches(topic, found=found[topic], prefix=settings.prefix)
+        f"topic {topic.name(settings.prefix)} is missing; create it with rein topics --create"
+        for topic in topics
+        if topic not in there
+    ]
+    problems += [
+        problem for topic in there for problem in mismatches(topic, found=found[topic], prefix=settings.prefix)
     ]
     if problems:
-        raise BusMisconfigured("bus.topics_unfit", f"the cluster at {settings.servers}: " + "; ".join(problems))
+        more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
+        named = "; ".join(problems[:MAX_PROBLEMS])
+        raise BusMisconfigured("bus.topics_unfit", f"the cluster at {settings.servers}: {named}{more}")
     await _try_transactions(settings)
     return Report(
         created=created,
@@ -96,16 +112,19 @@ def _configs(topic: Topic) -> dict[str, str]:
     }
 
 
-async def _create_missing(admin: AIOKafkaAdminClient, *, topics: Sequence[Topic], prefix: str) -> tuple[str, ...]:
+async def _missing(admin: AIOKafkaAdminClient, *, topics: Sequence[Topic], prefix: str) -> list[Topic]:
     there = set(await admin.list_topics())
-    missing = [topic for topic in topics if topic.name(prefix) not in there]
-    if not missing:
+    return [topic for topic in topics if topic.name(prefix) not in there]
+
+
+async def _create(admin: AIOKafkaAdminClient, *, topics: Sequence[Topic], prefix: str) -> tuple[str, ...]:
+    if not topics:
         return ()
     answer = await admin.create_topics(
         [
             # -1 = the cluster's default replication; aiokafka takes it only beside an (empty) assignment
             NewTopic(topic.name(prefix), topic.partitions, -1, replica_assignments={}, topic_configs=_configs(topic))
-            for topic in missing
+            for topic in topics
         ]
     )
     for name, code, *message in answer.topic_errors:
@@ -114,22 +133,34 @@ async def _create_missing(admin: AIOKafkaAdminClient, *, topics: Sequence[Topic]
             raise BusMisconfigured(
                 "bus.topic_refused", f"the brokers did not create topic {name}: {error.__name__} {' '.join(message)}"
             )
-    return tuple(topic.name(prefix) for topic in missing)
+    return tuple(topic.name(prefix) for topic in topics)
 
 
 async def _describe(admin: AIOKafkaAdminClient, *, topics: Sequence[Topic], prefix: str) -> dict[Topic, Found]:
+    if not topics:
+        return {}
     names = [topic.name(prefix) for topic in topics]
-    described = {one["topic"]: one for one in await admin.describe_topics(names)}
+    partitions = await _partition_counts(admin, names=names)
     answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
     configs = {
         name: {entry[0]: entry[1] for entry in entries}
         for answer in answers
         for _code, _message, _kind, name, entries in answer.resources
     }
-    return {
-        topic: Found(len(described[name]["partitions"]), configs.get(name, {}))
-        for topic, name in zip(topics, names, strict=True)
-    }
+    return {topic: Found(partitions[name], configs[name]) for topic, name in zip(topics, names, strict=True)}
+
+
+async def _partition_counts(admin: AIOKafkaAdminClient, *, names: Sequence[str]) -> dict[str, int]:
+    """Waits until every topic has all its leaders: a topic is made before all brokers have heard of it."""
+    while True:
+        described = await admin.describe_topics(list(names))
+        if all(one["error_code"] == 0 and all(_has_leader(part) for part in one["partitions"]) for one in described):
+            return {one["topic"]: len(one["partitions"]) for one in described}
+        await asyncio.sleep(SETTLING_S)
+
+
+def _has_leader(partition: Mapping[str, int]) -> bool:
+    return partition["error_code"] == 0 and partition["leader"] >= 0
 
 
 async def _try_transactions(settings: KafkaSettings) -> None:
