@@ -6,10 +6,10 @@ read-only, so nothing the agent wrote (hooks, configuration, filters, file syste
 repositories) is executed or obeyed, and the result is bounded in size.
 """
 
-import asyncio
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -59,9 +59,19 @@ def keep_repository(tree: Path, *, target: Path) -> None:
     """Make `target` a repository whose only commit is `tree`. For trusted trees; replaces nothing that is there."""
     if target.exists():
         return
-    made = target.with_name(f".{target.name}.{os.getpid()}")
-    shutil.rmtree(made, ignore_errors=True)
-    environment = {**_git_environment(), "GIT_DIR": str(made), "GIT_WORK_TREE": str(tree), "PATH": os.defpath}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".keeping-", dir=target.parent) as scratch:
+        made = Path(scratch, "git")
+        _commit(tree, repository=made)
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another attempt has just made the same
+                raise
+
+
+def _commit(tree: Path, *, repository: Path) -> None:
+    environment = {**_git_environment(), "GIT_DIR": str(repository), "GIT_WORK_TREE": str(tree), "PATH": os.defpath}
     for about in ("AUTHOR", "COMMITTER"):
         environment |= {f"GIT_{about}_NAME": "task", f"GIT_{about}_EMAIL": "task@localhost", f"GIT_{about}_DATE": _WHEN}
 
@@ -70,22 +80,14 @@ def keep_repository(tree: Path, *, target: Path) -> None:
         if done.returncode:
             raise SandboxFailed("sandbox.commit_failed", f"git {arguments[0]}: {done.stderr.strip()[:500]}")
 
-    target.parent.mkdir(parents=True, exist_ok=True)
     git("init", "--quiet", "--template=", "--initial-branch=main")
-    (made / "info").mkdir(exist_ok=True)
-    (made / "info/attributes").write_text(_ATTRIBUTES)
-    (made / "info/exclude").write_text("".join(f"{pattern}\n" for pattern in EXCLUDED))
+    (repository / "info").mkdir(exist_ok=True)
+    (repository / "info/attributes").write_text(_ATTRIBUTES)
+    (repository / "info/exclude").write_text("".join(f"{pattern}\n" for pattern in EXCLUDED))
     git("add", "--all", "--force", "--", ".")
     git("commit", "--quiet", "--allow-empty", "--message=Task")
     git("repack", "-a", "-d", "--quiet")
-    for name in ("core.worktree", "core.bare"):
-        subprocess.run(["git", "config", "--unset", name], env=environment, capture_output=True, check=False)
-    try:
-        made.rename(target)
-    except OSError:
-        if not target.is_dir():  # else another task of this process has just made the same
-            raise
-        shutil.rmtree(made)
+    (repository / "config").write_text("[core]\n\trepositoryformatversion = 0\n")  # no trace of this machine's paths
 
 
 async def extract_patch(provider: SandboxProvider, *, place: WorkPlace, kept: Path, most_bytes: int) -> bytes:
@@ -134,9 +136,9 @@ async def apply_patch(provider: SandboxProvider, *, place: WorkPlace, patch: byt
     return result.ending is Ending.EXITED and result.exit_status == 0
 
 
-async def copy_repository(kept: Path, *, tree: Path) -> None:
+def copy_repository(kept: Path, *, tree: Path) -> None:
     """Give the agent its own copy of the kept repository."""
-    await asyncio.to_thread(shutil.copytree, kept, tree / ".git", copy_function=shutil.copyfile)
+    shutil.copytree(kept, tree / ".git", copy_function=shutil.copyfile)
 
 
 def _limits(most_output_bytes: int) -> SandboxLimits:

@@ -1,0 +1,1 @@
+"""The only users of third-party clients and of the libraries that touch disk."""
