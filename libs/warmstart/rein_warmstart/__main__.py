@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from rein_warmstart.allocator import keep_freed_memory
 from rein_warmstart.forms import FORMS
@@ -23,6 +24,7 @@ from rein_warmstart.train import Schedule, batches, warm_start
 
 def main() -> int:
     options = _options()
+    first = options.resume_at
     keep_freed_memory()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.set_flush_denormal(True)
@@ -30,7 +32,7 @@ def main() -> int:
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     lines = source_lines([stdlib])
     paths = sorted(str(file.relative_to(stdlib)) for file in stdlib.rglob("*.py") if "site-packages" not in str(file))
-    source = RepairSource(lines, paths=paths, seed=options.seed)
+    source = RepairSource(lines, paths=paths, seed=options.seed + 2 * first)
     texts = _sample_texts(RepairSource(lines, paths=paths, seed=options.seed + 1))
     tokenizer = train_tokenizer(itertools.chain(texts, lines[::4]), vocab_size=options.vocab)
     save_tokenizer(tokenizer, options.out, max_context=MAX_CONTEXT)
@@ -42,6 +44,8 @@ def main() -> int:
         eos_token_id=eos,
         pad_token_id=pad,
     )
+    if first:
+        model.load_state_dict(load_file(options.out / "model.safetensors"))
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"{len(lines)} source lines, {num_parameters / 1e6:.1f} M parameters", file=sys.stderr)
     schedule = Schedule(drill_steps=options.drill_steps, steps=options.steps, batch=options.batch)
@@ -51,8 +55,8 @@ def main() -> int:
         if step and step % 250 == 0:
             save_policy(model, options.out)
 
-    stream = batches(tokenizer, source, schedule=schedule, seed=options.seed, pad_token_id=pad)
-    warm_start(model, stream, schedule=schedule, report=report)
+    stream = batches(tokenizer, source, schedule=schedule, seed=options.seed, pad_token_id=pad, first=first)
+    warm_start(model, stream, schedule=schedule, report=report, first=first)
     save_policy(model, options.out)
     return 0
 
@@ -82,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocab", type=int, default=2040)
+    parser.add_argument("--resume-at", type=int, default=0, help="go on from the weights in --out, at this step")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 

@@ -30,9 +30,9 @@ IGNORED = -100
 class Schedule:
     """Length and pace of the warm start."""
 
-    drill_steps: int = 800
+    drill_steps: int = 500
     """Steps on copying drills."""
-    steps: int = 1800
+    steps: int = 900
     """Steps on whole repairs."""
     batch: int = 32
     """Traces per step; drills are shorter and come half as many again."""
@@ -93,11 +93,11 @@ def loss_of(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 
 def batches(
-    tokenizer: Tokenizer, source: RepairSource, *, schedule: Schedule, seed: int, pad_token_id: int
+    tokenizer: Tokenizer, source: RepairSource, *, schedule: Schedule, seed: int, pad_token_id: int, first: int = 0
 ) -> Iterator[Batch]:
-    """Every step's batch, in order."""
+    """Every step's batch from step `first` on, in order."""
     random, renderer = Random(seed), Renderer()
-    for step in range(schedule.total_steps):
+    for step in range(first, schedule.total_steps):
         if step < schedule.drill_steps:
             parts = [copy_drill(source.draw()) for _ in range(schedule.batch * 3 // 2)]
         else:
@@ -112,13 +112,14 @@ def warm_start(
     *,
     schedule: Schedule,
     report: Callable[[int, float, float], None],
+    first: int = 0,
 ) -> None:
-    """Train in place; `report` gets step, loss and tokens per second now and then."""
+    """Train in place from step `first` on; `report` gets step, loss and tokens per second now and then."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
     started_s, num_tokens = time.perf_counter(), 0
-    for step, batch in enumerate(batch_source):
+    for step, batch in enumerate(batch_source, start=first):
         for group in optimizer.param_groups:
             group["lr"] = schedule.rate(step)
         loss = loss_of(model, batch)
