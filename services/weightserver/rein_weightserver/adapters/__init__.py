@@ -1,0 +1,1 @@
+"""Folder of versions, gRPC port."""

@@ -1,0 +1,1 @@
+"""Which version which node should hold, and when they switch. Pure."""
