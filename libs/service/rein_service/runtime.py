@@ -43,9 +43,12 @@ def run_service(
     config_class: type[C],
     build: Callable[[C, Scope], Awaitable[Loop]],
     *,
-    check_bus: Callable[[KafkaSettings], Awaitable[object]] = preflight,
+    check_bus: Callable[[KafkaSettings], Awaitable[object]] | None = preflight,
 ) -> int:
-    """Run the service `name` until it ends; the exit status. Nothing is built on a bus that does not fit."""
+    """Run the service `name` until it ends; the exit status.
+
+    Nothing is built on a bus that does not fit; a service that uses no bus passes `check_bus=None`.
+    """
     parser = argparse.ArgumentParser(prog=f"rein-{name}", description=f"Rein's {name} service.")
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file; the environment wins over it")
     try:
@@ -56,7 +59,8 @@ def run_service(
     faulthandler.register(signal.SIGUSR1)  # kill -USR1 shows where every thread stands
 
     async def checked_build(scope: Scope) -> Loop:
-        await check_bus(config.kafka)
+        if check_bus is not None:
+            await check_bus(config.kafka)
         return await build(config, scope)
 
     return asyncio.run(_Process(name, config).run(checked_build))

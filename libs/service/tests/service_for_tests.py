@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from rein_bus.settings import KafkaSettings
 from rein_service import Loop, Scope, ServiceConfig, SetupError, Status, run_service
 
 
@@ -54,9 +53,5 @@ async def build(config: Config, scope: Scope) -> Loop:
     return loop
 
 
-async def no_bus(settings: KafkaSettings) -> None:
-    """These tests are about processes, not about Kafka."""
-
-
 if __name__ == "__main__":
-    sys.exit(run_service("demo", Config, build, check_bus=no_bus))
+    sys.exit(run_service("demo", Config, build, check_bus=None))

@@ -30,7 +30,7 @@ async def build(config: WeightServerConfig, scope: Scope) -> Loop:
 
 
 def main() -> int:
-    return run_service("weightserver", WeightServerConfig, build)
+    return run_service("weightserver", WeightServerConfig, build, check_bus=None)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def write_configs(stack: StackFile, *, home: Home, overrides: Iterable[str] = ()
     plan = read_plan(home)
     secret = secrets.token_hex(32)
     for part in plan.parts():
-        values = settings_of(plan, part, grant_secret=secret)
+        values = settings_of(plan, part, kafka=plain(plan.kafka), grant_secret=secret)
         for service, keys, value in wanted:
             if service == part.service:
                 _set(values, keys, value)
