@@ -142,6 +142,7 @@ class Attempt:
             limits=request.limits,
             harness=request.harness,
             expires_at_s=expires_at_s,
+            issued_at_s=self._means.clock.now().timestamp(),
             policy_version=request.policy_version,
         )
         return grants.mint(grant, secret=self._means.settings.grant_secret)

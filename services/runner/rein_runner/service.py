@@ -8,10 +8,8 @@ then the lease runs out and the dispatcher asks for the next attempt.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
 
@@ -25,16 +23,13 @@ from rein_runner.attempt import Attempt, Means, started
 from rein_runner.domain.leases import Leases
 from rein_runner.domain.verdict import failure
 from rein_service.logs import bound
-
-T = TypeVar("T")
+from rein_service.publishing import publish_patiently
+from rein_service.waiting import unless
 
 log = logging.getLogger(__name__)
 
 GROUP = "runners"
 RENEWALS_PER_LEASE = 3
-#: How long the end of an attempt may wait for the brokers before the service gives up.
-PUBLISH_PATIENCE_S = 60.0
-RETRY_S = 1.0
 #: Share of the drain limit that rollouts get to finish by themselves.
 FINISH_SHARE = 0.6
 
@@ -89,7 +84,7 @@ class Runner:
             async with self._bus.work(ev.RolloutRequested, group=GROUP) as work:
                 while not draining.is_set():
                     await self._room(work, draining=draining)
-                    record = await _unless(draining, work.take())
+                    record = await unless(draining, work.take())
                     if record is not None and (live := await self._begin(record, work=work)) is not None:
                         tasks.create_task(self._attempt(live), name=f"attempt-{attempt_id(live.request.identity)}")
                 await self._wind_up()
@@ -102,7 +97,7 @@ class Runner:
         work.pause()
         while len(self._live) >= self._capacity and not draining.is_set():
             self._one_ended.clear()
-            await _unless(draining, self._one_ended.wait())
+            await unless(draining, self._one_ended.wait())
         work.resume()
 
     async def _begin(self, record: Record[Message], *, work: Work) -> Live | None:
@@ -116,7 +111,8 @@ class Runner:
             log.info("request.dropped", extra={"attempt": str(attempt), "reason": reason or "taken"})
             await work.done(record)
             return None
-        [place] = await self._publish(self._lease(request, state=ev.LEASE_STATE_TAKEN))
+        lease = self._lease(request, state=ev.LEASE_STATE_TAKEN)
+        [place] = await publish_patiently(self._bus, lease, clock=self._means.clock)
         live = self._live[attempt] = Live(request, taken=place)
         metrics.IN_FLIGHT.inc()
         self._settle(attempt)
@@ -175,20 +171,10 @@ class Runner:
         metrics.WALL_S.observe(finished.wall_s)
         metrics.CPU_S.observe(finished.cpu_s)
         metrics.PATCH_BYTES.observe(finished.patch.size_bytes)
-        await self._publish(finished, self._lease(live.request, state=ev.LEASE_STATE_RELEASED))
+        release = self._lease(live.request, state=ev.LEASE_STATE_RELEASED)
+        await publish_patiently(self._bus, finished, release, clock=self._means.clock)
         about = {"failure": code, "turns": finished.num_turns, "wall_s": round(finished.wall_s, 2)}
         log.info("attempt.finished", extra={**about, "detail": finished.failure.detail})
-
-    async def _publish(self, *messages: Message) -> list[Place]:
-        deadline_s = self._means.clock.monotonic() + PUBLISH_PATIENCE_S
-        while True:
-            try:
-                return await self._bus.publish(*messages)
-            except BusTransient as error:
-                if self._means.clock.monotonic() > deadline_s:
-                    raise
-                log.warning("publish.retried", extra={"detail": error.detail})
-            await self._means.clock.sleep(RETRY_S)
 
     async def _keep_lease(self, live: Live) -> None:
         """Renew until cancelled; a lease that ran out ends the attempt."""
@@ -245,19 +231,6 @@ class Runner:
         while self._live:
             self._one_ended.clear()
             await self._one_ended.wait()
-
-
-async def _unless(draining: asyncio.Event, awaitable: Coroutine[Any, Any, T]) -> T | None:
-    """Its result; None when draining began first."""
-    waiting = [asyncio.ensure_future(awaitable), asyncio.ensure_future(draining.wait())]
-    wanted = waiting[0]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waiting:
-            each.cancel()
-        await asyncio.wait(waiting)
-    return None if wanted.cancelled() else cast(T, wanted.result())
 
 
 def _is_cancelled() -> bool:

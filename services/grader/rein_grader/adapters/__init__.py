@@ -1,0 +1,1 @@
+"""The only users of the libraries that touch disk and sandboxes."""

@@ -1,0 +1,1 @@
+"""Decisions of the grader: pure, sync, no await."""
