@@ -36,6 +36,12 @@ def _own(plan: Plan, part: Part, *, grant_secret: str) -> Values:
                 "harness_home": str(plan.installed / "harnesses"),
                 "sandbox": {"home": str(plan.installed / "sandboxes")},
             }
+        case "grader":
+            return {
+                "state": str(plan.home.work / "grader"),
+                "tasks_cache": str(plan.installed / "tasks"),
+                "sandbox": {"home": str(plan.installed / "sandboxes")},
+            }
         case "observer":
             return {"state": str(plan.home.work / "observer"), "page": {"port": plan.ports.page}}
         case _:
