@@ -245,12 +245,15 @@ class AttemptGrant(_message.Message):
     HARNESS_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_S_FIELD_NUMBER: _builtins.int
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    ISSUED_AT_S_FIELD_NUMBER: _builtins.int
     purpose: Global___Purpose.ValueType
     harness: _builtins.str
     expires_at_s: _builtins.float
     """Unix time, seconds; the gateway refuses the grant from then on."""
     policy_version: _builtins.int
     """Newest policy version the dispatcher knew when it asked for the rollout."""
+    issued_at_s: _builtins.float
+    """Unix time of minting, seconds. A gateway that started later may have missed turns of this attempt."""
     @_builtins.property
     def identity(self) -> Global___Identity: ...
     @_builtins.property
@@ -267,10 +270,11 @@ class AttemptGrant(_message.Message):
         harness: _builtins.str = ...,
         expires_at_s: _builtins.float = ...,
         policy_version: _builtins.int = ...,
+        issued_at_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "limits", b"limits", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_s", b"expires_at_s", "harness", b"harness", "identity", b"identity", "limits", b"limits", "policy_version", b"policy_version", "purpose", b"purpose", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_s", b"expires_at_s", "harness", b"harness", "identity", b"identity", "issued_at_s", b"issued_at_s", "limits", b"limits", "policy_version", b"policy_version", "purpose", b"purpose", "sampling", b"sampling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""The gateway's only users of HTTP."""
