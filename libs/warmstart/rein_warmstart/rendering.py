@@ -14,7 +14,7 @@ class Renderer:
     """Messages to text."""
 
     def __init__(self, template: str = TEMPLATE) -> None:
-        environment = Environment(trim_blocks=False, keep_trailing_newline=False)
+        environment = Environment(trim_blocks=True, lstrip_blocks=True)
         environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
         self._template = environment.from_string(template)
 
