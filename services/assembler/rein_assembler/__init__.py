@@ -1,0 +1,1 @@
+"""Joins the events of a group's rollouts into training data, exactly once."""
