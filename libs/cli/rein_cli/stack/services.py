@@ -27,6 +27,15 @@ def _own(plan: Plan, part: Part, *, grant_secret: str) -> Values:
     match part.service:
         case "weightserver":
             return {"folder": str(plan.home.work / "weights"), "listen": {"port": plan.ports.weightserver}}
+        case "inference":
+            return {
+                "model": str(plan.model),
+                "node": part.name,
+                "weightserver": f"127.0.0.1:{plan.ports.weightserver}",
+                "engine": {"port": plan.ports.engine(part.node)},
+            }
+        case "gateway":
+            return {"model": str(plan.model), "grant_secret": grant_secret, "http": {"port": plan.ports.gateway}}
         case "runner":
             return {
                 "grant_secret": grant_secret,
