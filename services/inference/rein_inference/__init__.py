@@ -1,0 +1,1 @@
+"""An inference node: one vLLM engine and the agent that keeps its weights right."""

@@ -1,0 +1,1 @@
+"""The engine's process and its HTTP interface, shared memory, the model's folder."""

@@ -1,0 +1,1 @@
+"""What a node may serve, and whether its weights are what the learner says. Pure."""
