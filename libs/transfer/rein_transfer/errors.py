@@ -3,6 +3,7 @@
 ReinError
 ├── TransientError
 │   └── TransferTransient     the server is away, or the stream broke: try again
+│       └── LeftOut               the server ended this subscription: start over, from nothing
 └── RejectedError
     └── TransferRejected      these bytes will never do
         ├── FrameDamaged          not a WeightFrame
@@ -17,6 +18,11 @@ from rein_bus.errors import RejectedError, TransientError
 
 class TransferTransient(TransientError):
     """May go well on another try."""
+
+
+class LeftOut(TransferTransient):
+    def __init__(self, detail: str) -> None:
+        super().__init__("transfer.left_out", detail)
 
 
 class TransferRejected(RejectedError):

@@ -6,7 +6,7 @@ from typing import Self
 import grpc
 
 from rein.v1 import weights_pb2 as pb
-from rein_transfer.errors import TransferTransient
+from rein_transfer.errors import LeftOut, TransferTransient
 from rein_transfer.rpc import CHANNEL_OPTIONS, WeightStub
 from rein_transfer.wire import Frame, parse
 
@@ -29,12 +29,15 @@ class WeightSubscriber:
     async def frames(self, request: pb.SubscribeRequest) -> AsyncIterator[Frame]:
         """Everything the server sends until the stream ends, which always raises.
 
-        Raises TransferTransient when the stream ends or breaks, FrameDamaged when it carries something else.
+        Raises LeftOut when the server ended the subscription, TransferTransient when the stream ends or breaks,
+        FrameDamaged when it carries something else.
         """
         try:
             async for frame in self._stub.subscribe(request):
                 yield parse(frame)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.ABORTED:
+                raise LeftOut(error.details() or "") from error
             raise self._away(error) from error
         raise TransferTransient("transfer.stream_ended", f"the weight server at {self._address} ended the stream")
 

@@ -1,7 +1,7 @@
 """Frames by hand and by protobuf are the same bytes and mean the same."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rein.v1 import weights_pb2 as pb
@@ -11,12 +11,14 @@ from rein_transfer.wire import Chunk, chunk_frame, manifest_frame, parse, switch
 OFFSETS = st.integers(min_value=0, max_value=2**64 - 1)
 
 
+@settings(deadline=None)
 @given(offset=OFFSETS, data=st.binary(max_size=400))
 def test_a_chunk_framed_by_hand_is_read_by_protobuf(offset: int, data: bytes) -> None:
     read = pb.WeightFrame.FromString(chunk_frame(data, offset=offset))
     assert read == pb.WeightFrame(chunk=pb.WeightChunk(offset=offset, data=data))
 
 
+@settings(deadline=None)
 @given(offset=OFFSETS, data=st.binary(max_size=400))
 def test_a_chunk_written_by_protobuf_is_parsed_by_hand(offset: int, data: bytes) -> None:
     chunk = parse(pb.WeightFrame(chunk=pb.WeightChunk(offset=offset, data=data)).SerializeToString())
@@ -24,6 +26,7 @@ def test_a_chunk_written_by_protobuf_is_parsed_by_hand(offset: int, data: bytes)
     assert (chunk.offset, bytes(chunk.data)) == (offset, data)
 
 
+@settings(deadline=None)
 @given(data=st.binary(max_size=80))
 def test_any_bytes_are_a_frame_or_refused(data: bytes) -> None:
     try:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 
 from rein.v1 import weights_pb2 as pb
 from rein_service import Status
@@ -187,8 +188,9 @@ class WeightServer:
         while True:
             changed = self._changed
             match self._fleet.next_for(node):
-                case Send(weights):
-                    for frame in self._frames(node, weights):
+                case Send(weights, with_chunks):
+                    num_frames = None if with_chunks else 1
+                    for frame in islice(self._frames(node, weights), num_frames):
                         yield frame
                 case Switch(weights):
                     yield switch_frame(version=weights.version, digest=weights.digest)

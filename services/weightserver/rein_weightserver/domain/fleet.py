@@ -43,6 +43,8 @@ class Node:
     name: str
     wants_run: str
     """"" = the run that published last."""
+    have: Weights
+    """What it serves already."""
     due_s: float
     phase: Phase = Phase.WAITING
     weights: Weights | None = None
@@ -59,6 +61,8 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Send:
     weights: Weights
+    with_chunks: bool
+    """False = the node has the bytes: it only needs to hear of the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,9 @@ class Fleet:
         for other in self._nodes:
             if other.name == name:
                 self._drop(other, detail="a newer subscription has its name")
-        node = Node(name, wants_run, due_s=now_s + self._stage_s)
+        node = Node(name, wants_run, have, due_s=now_s + self._stage_s)
         self._nodes.append(node)
         self._aim(node, now_s=now_s)
-        if node.weights == have:
-            node.phase = Phase.LIVE
         self._settle(self.run_of(node))
         return node
 
@@ -144,7 +146,7 @@ class Fleet:
                 return Leave(node.detail)
             case Phase.WAITING if node.weights:
                 node.phase = Phase.SENDING
-                return Send(node.weights)
+                return Send(node.weights, with_chunks=node.weights != node.have)
             case Phase.STAGED if node.weights and node.weights == self.current(self.run_of(node)):
                 node.phase = Phase.SWITCHED
                 return Switch(node.weights)
@@ -162,7 +164,7 @@ class Fleet:
 
     def live(self, name: str, weights: Weights) -> None:
         if (node := self._handling(name, weights)) and node.phase is Phase.SWITCHED:
-            node.phase = Phase.LIVE
+            node.phase, node.have = Phase.LIVE, weights
 
     def failed(self, name: str, weights: Weights, *, detail: str) -> None:
         """It will not serve `weights`; nobody waits for it."""
