@@ -12,6 +12,9 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 
+#: Beside the interpreter, which need not be on PATH.
+PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
+
 
 def generate(out: Path) -> None:
     """Write `rein/v1/*_pb2.py`, `*_pb2.pyi`, `*_pb2_grpc.py(i)` under `out`. Raises SystemExit on a bad .proto."""
@@ -23,6 +26,7 @@ def generate(out: Path) -> None:
             f"-I{files('grpc_tools') / '_proto'}",
             f"--python_out={out}",
             f"--grpc_python_out={out}",
+            *(f"--plugin={name}={Path(sys.executable).with_name(name)}" for name in PLUGINS),
             f"--mypy_out=quiet:{out}",
             f"--mypy_grpc_out=quiet:{out}",
             *map(str, sources),

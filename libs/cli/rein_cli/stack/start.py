@@ -5,6 +5,7 @@ What already runs is left alone, so a second start brings back only what has die
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from rein_cli.stack.broker import broker_runs, start_broker
@@ -21,14 +22,12 @@ async def bring_up(plan: Plan, *, said: Callable[[str], None]) -> list[str]:
     """Start what does not run; names of the processes started. Raises ReinError with all it started stopped again."""
     running = {entry.name for entry in recorded(plan.home) if entry.process()}
     had_broker = broker_runs(plan.home)
-    try:
+    with ExitStack() as undo:
+        undo.callback(take_down, plan.home, said=said, spare=running, spares_broker=had_broker)
         started = await start_broker(plan, said=said)
         starting = {part.name: _start(plan, part) for part in plan.parts() if part.name not in running}
         await all_serving(plan.home, starting, within_s=HEALTHY_WITHIN_S, said=said)
-    except BaseException:
-        said("the stack did not come up; stopping what was started")
-        take_down(plan.home, said=said, spare=running, spares_broker=had_broker)
-        raise
+        undo.pop_all()
     return [*started, *starting]
 
 
