@@ -24,34 +24,27 @@ def settings_of(plan: Plan, part: Part, *, kafka: Mapping[str, Any], grant_secre
 
 
 def _own(plan: Plan, part: Part, *, grant_secret: str) -> Values:
-    match part.service:
-        case "weightserver":
-            return {"folder": str(plan.home.work / "weights"), "listen": {"port": plan.ports.weightserver}}
-        case "inference":
-            return {
-                "model": str(plan.model),
-                "node": part.name,
-                "weightserver": f"127.0.0.1:{plan.ports.weightserver}",
-                "engine": {"port": plan.ports.engine(part.node)},
-            }
-        case "gateway":
-            return {"model": str(plan.model), "grant_secret": grant_secret, "http": {"port": plan.ports.gateway}}
-        case "runner":
-            return {
-                "grant_secret": grant_secret,
-                "gateways": [f"http://127.0.0.1:{plan.ports.gateway}"],
-                "state": str(plan.home.work / "runner"),
-                "tasks_cache": str(plan.installed / "tasks"),
-                "harness_home": str(plan.installed / "harnesses"),
-                "sandbox": {"home": str(plan.installed / "sandboxes")},
-            }
-        case "grader":
-            return {
-                "state": str(plan.home.work / "grader"),
-                "tasks_cache": str(plan.installed / "tasks"),
-                "sandbox": {"home": str(plan.installed / "sandboxes")},
-            }
-        case "observer":
-            return {"state": str(plan.home.work / "observer"), "page": {"port": plan.ports.page}}
-        case _:
-            return {}
+    work, installed, ports = plan.home.work, plan.installed, plan.ports
+    weightserver = f"127.0.0.1:{ports.weightserver}"
+    tasks_cache, sandbox = str(installed / "tasks"), {"home": str(installed / "sandboxes")}
+    own: dict[str, Values] = {
+        "weightserver": {"folder": str(work / "weights"), "listen": {"port": ports.weightserver}},
+        "inference": {
+            "model": str(plan.model),
+            "node": part.name,
+            "weightserver": weightserver,
+            "engine": {"port": ports.engine(part.node)},
+        },
+        "gateway": {"model": str(plan.model), "grant_secret": grant_secret, "http": {"port": ports.gateway}},
+        "grader": {"state": str(work / "grader"), "tasks_cache": tasks_cache, "sandbox": sandbox},
+        "runner": {
+            "grant_secret": grant_secret,
+            "gateways": [f"http://127.0.0.1:{ports.gateway}"],
+            "state": str(work / "runner"),
+            "tasks_cache": tasks_cache,
+            "harness_home": str(installed / "harnesses"),
+            "sandbox": sandbox,
+        },
+        "observer": {"state": str(work / "observer"), "page": {"port": ports.page}},
+    }
+    return own.get(part.service, {})
