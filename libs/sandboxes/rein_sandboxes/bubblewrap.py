@@ -31,6 +31,8 @@ from rein_sandboxes.settings import SandboxSettings
 log = logging.getLogger(__name__)
 
 MEASURE_EVERY_S = 0.2
+#: Of its memory limit; a sandbox killed for memory below it was killed by the machine's need, not by its own.
+OWN_FAULT_SHARE = 0.8
 PIPE_PORT = int(PIPE_URL.rpartition(":")[2])
 
 
@@ -242,7 +244,18 @@ class _Watch:
             timer.cancel()
         if self.group is not None and self.ending is Ending.EXITED and self.group.num_memory_kills():
             self.ending = Ending.OUT_OF_MEMORY
+        if self.ending is Ending.OUT_OF_MEMORY:
+            self._require_own_fault()
         return ended
+
+    def _require_own_fault(self) -> None:
+        """A machine that is out of memory kills whom it likes; that is no limit of this sandbox."""
+        peak = self.group.peak_memory_bytes() if self.group else self.peak_memory_bytes
+        limit = self.limits.memory_bytes
+        if limit is None or (peak is not None and peak < OWN_FAULT_SHARE * limit):
+            raise SandboxFailed(
+                "sandbox.host_out_of_memory", f"the machine ran out of memory (the sandbox used {peak} bytes)"
+            )
 
     def _stop(self, ending: Ending) -> None:
         if self.ending is Ending.EXITED:
