@@ -6,7 +6,6 @@ counted or not. Ended groups are remembered while their records may be read agai
 that a late record of theirs is known for what it is.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rein.v1 import events_pb2 as ev
@@ -69,15 +68,17 @@ class Partition:
         self._ended[name] = self._open.pop(name).highest
         self._num_ended += 1
 
-    def forget_unopened(self, *, now_s: float, limit_s: float) -> Iterator[Group]:
+    def forget_unopened(self, *, now_s: float, limit_s: float) -> list[Group]:
         """Groups whose GroupOpened has not come within `limit_s`: forgotten, for the caller to report.
 
         Should it come after all, the group still ends: its deadline fences every member.
         """
-        for name, tracked in list(self._open.items()):
-            if tracked.group.opened is None and now_s - tracked.seen_s > limit_s:
-                del self._open[name]
-                yield tracked.group
+        late = [
+            each.group for each in self._open.values() if each.group.opened is None and now_s - each.seen_s > limit_s
+        ]
+        for group in late:
+            del self._open[group.name]
+        return late
 
     def checkpoint(self) -> ev.AssemblerCheckpoint:
         """Where the partition must be read from if this instance ends now."""
