@@ -155,5 +155,5 @@ def _call(argv: Sequence[str]) -> None:
             f"`{' '.join(argv[:4])} ...` failed: {(done.stderr or done.stdout).strip()[-800:]}",
             file="(download)",
             field="packages",
-            remedy="check the network and the package index settings, then run it again",
+            remedy="check the network, the package index settings and the set's build_backends, then run it again",
         )

@@ -25,8 +25,7 @@ MARK_FILE = "site.json"
 def build_test_site(dest: Path, *, packages: Sequence[Package], python: Path) -> None:
     """Make `dest` the site for these packages, for the interpreter `python`; seconds when new, nothing when current."""
     requirements = sorted({PYTEST, *(name for package in packages for name in package.requirements)})
-    runner = Path(pytest_runner.__file__)
-    digest = hashlib.sha256(runner.read_bytes()).hexdigest()
+    digest = hashlib.sha256(Path(pytest_runner.__file__).read_bytes()).hexdigest()
     mark = json.dumps({"requirements": requirements, "python": str(python), "runner": digest})
     if (dest / MARK_FILE).is_file() and (dest / MARK_FILE).read_text() == mark:
         return
@@ -34,12 +33,17 @@ def build_test_site(dest: Path, *, packages: Sequence[Package], python: Path) ->
     with tempfile.TemporaryDirectory(prefix=".site-", dir=dest.parent) as scratch:
         made = Path(scratch, "site")
         _install(requirements, target=made, python=python)
-        shutil.copyfile(runner, made / RUNNER_FILE)
-        (made / "empty.ini").write_text("[pytest]\n")
+        add_runner(made)
         (made / MARK_FILE).write_text(mark)
         if dest.exists():
             dest.rename(Path(scratch, "old"))
         made.rename(dest)
+
+
+def add_runner(site: Path) -> None:
+    """The files of our own that a site holds beside what is installed."""
+    shutil.copyfile(pytest_runner.__file__, site / RUNNER_FILE)
+    (site / "empty.ini").write_text("[pytest]\n")
 
 
 def _install(requirements: Sequence[str], *, target: Path, python: Path) -> None:

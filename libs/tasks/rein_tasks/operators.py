@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 
 class Kind(StrEnum):
@@ -110,7 +111,7 @@ def _applications(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, ast.expr]]
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
                 yield left, operator, right
             case ast.BoolOp(op=boolean, values=values):
-                yield from ((first, boolean, second) for first, second in zip(values, values[1:], strict=False))
+                yield from ((first, boolean, second) for first, second in pairwise(values))
         pending.extend(ast.iter_child_nodes(node))
 
 

@@ -4,19 +4,19 @@
 
 The report is JSON lines: {"started": true} once pytest is loaded from the site and before anything of the tree is;
 {"id", "when", "outcome", "duration_s"} for each phase of each test; {"collect_error": id}; {"ended": status}.
-The tree comes last on the module path, after the tests' folder, so nothing in it can stand in for the standard library, pytest or a
-dependency. Configuration and plugins of the tree, and conftest.py outside the tests' folder, are not read.
+The tree comes last on the module path, after the tests' folder, so nothing in it can stand in for the standard
+library, pytest or a dependency. Configuration and plugins of the tree, and conftest.py outside the tests' folder, are
+not read.
 """
 
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-QUIET = "-q --tb=short --assert=plain --import-mode=importlib --strict-markers".split()
-WITHOUT = "cacheprovider junitxml doctest pastebin legacypath faulthandler stepwise setuponly".split()
+QUIET = ["-q", "--tb=short", "--assert=plain", "--import-mode=importlib", "--strict-markers"]
+WITHOUT = ["cacheprovider", "junitxml", "doctest", "pastebin", "legacypath", "faulthandler", "stepwise", "setuponly"]
 
 
 class Recorder:
@@ -43,7 +43,8 @@ def arguments(*, tree: str, confcut: str, ini: str) -> list[str]:
     return [*QUIET, *without, "-c", ini, f"--rootdir={tree}", f"--confcutdir={confcut}"]
 
 
-def run(*, report: str, tree: str, confcut: str, node_ids: Sequence[str], plugins: Sequence[object] = ()) -> int:
+def main(argv: list[str]) -> int:
+    report, tree, confcut, *chosen = argv
     site = Path(__file__).resolve().parent
     sys.path[:] = [*(path for path in sys.path if Path(path) != site), str(site), confcut, tree]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -54,14 +55,9 @@ def run(*, report: str, tree: str, confcut: str, node_ids: Sequence[str], plugin
         recorder = Recorder(stream)
         recorder.write(started=True)
         options = arguments(tree=tree, confcut=confcut, ini=str(site / "empty.ini"))
-        status = int(pytest.main([*options, *node_ids], plugins=[recorder, *plugins]))
+        status = int(pytest.main([*options, *chosen], plugins=[recorder]))
         recorder.write(ended=status)
     return status
-
-
-def main(argv: list[str]) -> int:
-    report, tree, confcut, *node_ids = argv
-    return run(report=report, tree=tree, confcut=confcut, node_ids=node_ids)
 
 
 if __name__ == "__main__":

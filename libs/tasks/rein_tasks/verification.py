@@ -1,8 +1,8 @@
 """How a task's listed tests are run, and how the result is read.
 
 Pure: a command out, a report's bytes in. Whoever runs the command (a plain subprocess in the factory, a sandbox in the
-grader) supplies a tree with the hidden tests laid over, a test site (`rein_tasks.grading_site`) and a place for the report
-outside the tree.
+grader) supplies a tree with the hidden tests laid over, a test site (`rein_tasks.grading_site`) and a place
+for the report outside the tree.
 The one rule: each listed test must be SEEN to pass. A test that is missing from the report, skipped, expected to fail,
 or in error in any phase has not passed; neither has anything in a run that did not come to its end.
 """
@@ -22,7 +22,7 @@ PHASES = ("setup", "call", "teardown")
 
 @dataclass(frozen=True, slots=True)
 class VerifyCommand:
-    """What to execute. Needs no network, no home, no environment; writes only `report` (and the tests' temporary files)."""
+    """What to execute. Needs no network, home or environment; writes only `report` (and what the tests write)."""
 
     argv: tuple[str, ...]
     report: PurePath
@@ -61,10 +61,11 @@ class ListedResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reason` is empty exactly when the task passed."""
+    """`reason` is empty exactly when the task passed; `is_whole` says that the run came to its end in time."""
 
     results: tuple[ListedResult, ...]
     reason: str
+    is_whole: bool
 
     @property
     def is_passed(self) -> bool:
@@ -104,21 +105,25 @@ def judge(listed_tests: Sequence[str], *, run: VerifyRun) -> Verdict:
     if not any("started" in event for event in events):
         raise VerifierBroken(f"the test runner did not start: {run.output[-500:].strip() or 'no output'}")
     results = tuple(_result(node_id, events=events) for node_id in listed_tests)
-    return Verdict(results=results, reason=_reason(results, events=events, has_timed_out=run.has_timed_out))
+    is_whole = not run.has_timed_out and any("ended" in event for event in events)
+    reason = _broken_off(events, run=run) or _not_passed(results)
+    return Verdict(results=results, reason=reason, is_whole=is_whole)
 
 
-def _reason(results: Sequence[ListedResult], *, events: Sequence[Mapping[str, object]], has_timed_out: bool) -> str:
-    if has_timed_out:
+def _broken_off(events: Sequence[Mapping[str, object]], *, run: VerifyRun) -> str:
+    if run.has_timed_out:
         return "the tests ran past their time limit"
     broken = [str(event["collect_error"]) for event in events if "collect_error" in event]
     if broken:
         return f"{broken[0]} could not be collected"
-    if not any("ended" in event for event in events):
-        return "the test run did not come to its end"
-    not_passed = [result for result in results if result.outcome is not Outcome.PASSED]
-    if not_passed:
-        return f"{len(not_passed)} of {len(results)} listed tests not passed, first {not_passed[0].node_id}: {not_passed[0].outcome}"
-    return ""
+    return "" if any("ended" in event for event in events) else "the test run did not come to its end"
+
+
+def _not_passed(results: Sequence[ListedResult]) -> str:
+    left = [result for result in results if result.outcome is not Outcome.PASSED]
+    if not left:
+        return ""
+    return f"{len(left)} of {len(results)} listed tests not passed, first {left[0].node_id}: {left[0].outcome}"
 
 
 def _result(node_id: str, *, events: Sequence[Mapping[str, object]]) -> ListedResult:
@@ -144,7 +149,7 @@ def _outcome(phases: Sequence[Mapping[str, object]]) -> Outcome:
 
 def _events(report: bytes | None) -> list[Mapping[str, object]]:
     """Lines that are JSON objects; a line cut off by a killed process is none."""
-    events = []
+    events: list[Mapping[str, object]] = []
     for line in (report or b"").splitlines():
         try:
             event = json.loads(line)

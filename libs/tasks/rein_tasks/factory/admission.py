@@ -9,9 +9,10 @@ replacements hangs, is turned down.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Protocol
 
-from rein_tasks.factory.workshop import Coverage, Trial, Workshop
-from rein_tasks.model import Chance, Fault, Task
+from rein_tasks.factory.coverage import Coverage, file_of
+from rein_tasks.model import Chance, Fault, Package, Task
 from rein_tasks.operators import OPERATORS, WRONG_FOR, Kind, Site, is_sed_restorable
 
 REPEATS = 2
@@ -19,10 +20,26 @@ NUM_PROBED = 12
 NUM_LISTED = 6
 NUM_KEPT_PASSING = 2
 MAX_PASSING = {Kind.COMPARISON: 2, Kind.ARITHMETIC: 1, Kind.BOOLEAN: 1, Kind.MEMBERSHIP: 1}
-TRIAL_LIMIT_S = 4.0
-TASK_LIMIT_S = 15.0
+TASK_LIMIT_S = 20.0
 MAX_LINE = 2000
 MAX_LINE_LENGTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the tests did on one version of the tree; nothing passed in a run that did not come to its end."""
+
+    passed: frozenset[str]
+    has_timed_out: bool
+
+
+class Trials(Protocol):
+    """Where tests are tried on versions of a package's tree."""
+
+    @property
+    def package(self) -> Package: ...
+
+    def trial(self, path: str, *, line: int, text: str, tests: Sequence[str]) -> Trial: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +49,21 @@ class Candidate:
     path: str
     site: Site
     tests: tuple[str, ...]
+    """Reach the line; those with fewest lines first, all of one file."""
+    bystanders: tuple[str, ...]
+    """Of the same file, and do not reach it."""
 
 
-def candidates(workshop: Workshop, *, coverage: Coverage, sites: Mapping[str, Sequence[Site]]) -> list[Candidate]:
+def candidates(coverage: Coverage, *, sites: Mapping[str, Sequence[Site]]) -> list[Candidate]:
     """Sites fit for a task: reached, alone of their kind on a line of moderate length, and restorable by sed."""
     found = []
     for path, of_path in sites.items():
         for site in of_path:
-            tests = coverage.tests_at.get((path, site.line), ())
+            tests = _of_one_file(coverage.tests_at.get((path, site.line), ()))
             if tests and is_fit(site, among=of_path):
-                found.append(Candidate(path=path, site=site, tests=_of_one_file(tests)))
+                others = (test for test in coverage.tests_of[file_of(tests[0])] if test not in tests)
+                bystanders = tuple(others)[:NUM_KEPT_PASSING]
+                found.append(Candidate(path=path, site=site, tests=tests[:NUM_PROBED], bystanders=bystanders))
     return found
 
 
@@ -52,7 +74,7 @@ def is_fit(site: Site, *, among: Sequence[Site]) -> bool:
     return is_alone and is_small and any(is_sed_restorable(site, wrong) for wrong in WRONG_FOR[site.operator])
 
 
-def admit(candidate: Candidate, *, workshop: Workshop, prefer: Sequence[str]) -> Task | None:
+def admit(candidate: Candidate, *, workshop: Trials, prefer: Sequence[str]) -> Task | None:
     """Try the candidate's wrong operators in the order of `prefer`; the first that qualifies makes the task."""
     site = candidate.site
     trials: dict[str, Trial] = {}
@@ -66,8 +88,8 @@ def admit(candidate: Candidate, *, workshop: Workshop, prefer: Sequence[str]) ->
                 trials[operator] = _try(operator, candidate, workshop=workshop, tests=candidate.tests)
         if any(trial.has_timed_out for trial in trials.values()):
             return None
-        listed = choose_listed(candidate.tests, wrong=wrong, right=site.operator, trials=trials)
-        chance = chance_of(listed, wrong=wrong, trials=trials)
+        listed = choose_listed(candidate, wrong=wrong, trials=trials)
+        chance = chance_of(listed, wrong=wrong, right=site.operator, trials=trials)
         if chance.num_passing > MAX_PASSING[site.kind]:
             continue
         if _is_steady(candidate, wrong=wrong, listed=listed, workshop=workshop):
@@ -75,38 +97,41 @@ def admit(candidate: Candidate, *, workshop: Workshop, prefer: Sequence[str]) ->
     return None
 
 
-def choose_listed(tests: Sequence[str], *, wrong: str, right: str, trials: Mapping[str, Trial]) -> tuple[str, ...]:
-    """At most `NUM_LISTED`: those that fail with the fault, those that tell most other replacements, a few passing ones."""
-    sound = [test for test in tests if test in trials[right].passed]
+def choose_listed(candidate: Candidate, *, wrong: str, trials: Mapping[str, Trial]) -> tuple[str, ...]:
+    """At most `NUM_LISTED`: those that notice the fault or tell another replacement, and a few that pass anyway."""
+    right = candidate.site.operator
+    sound = [test for test in candidate.tests if test in trials[right].passed]
     others = [operator for operator in trials if operator not in {wrong, right}]
     noticing = [test for test in sound if test not in trials[wrong].passed]
+    passing = [test for test in sound if test in trials[wrong].passed]
     chosen: list[str] = []
     told: set[str] = set()
-    for test in noticing + [test for test in sound if test not in noticing]:
+    for test in noticing + passing:
         news = {other for other in others if test not in trials[other].passed} - told
         if news or not chosen:
             chosen.append(test)
             told |= news
-    spare = [test for test in noticing if test not in chosen][: NUM_LISTED - NUM_KEPT_PASSING - len(chosen)]
-    passing = [test for test in sound if test not in noticing and test not in chosen][:NUM_KEPT_PASSING]
-    return tuple((chosen + spare + passing)[:NUM_LISTED])
+    spare = [test for test in noticing if test not in chosen][: max(0, NUM_LISTED - NUM_KEPT_PASSING - len(chosen))]
+    kept = [test for test in [*passing, *candidate.bystanders] if test not in chosen][:NUM_KEPT_PASSING]
+    return tuple((chosen + spare + kept)[:NUM_LISTED])
 
 
-def chance_of(listed: Sequence[str], *, wrong: str, trials: Mapping[str, Trial]) -> Chance:
+def chance_of(listed: Sequence[str], *, wrong: str, right: str, trials: Mapping[str, Trial]) -> Chance:
+    """Over the listed tests that were part of the trials; bystanders do not reach the line."""
     others = [operator for operator in trials if operator != wrong]
-    num_passing = sum(trials[operator].passed.issuperset(listed) for operator in others)
+    num_passing = sum(trials[operator].passed.issuperset(set(listed) & trials[right].passed) for operator in others)
     return Chance(num_passing=num_passing, num_tried=len(others))
 
 
 def _of_one_file(tests: Sequence[str]) -> tuple[str, ...]:
-    """The quickest tests of the file that has most of them: one module to import."""
+    """Those of the file that has most of them: one module to import."""
     by_file: dict[str, list[str]] = {}
     for test in tests:
-        by_file.setdefault(test.partition("::")[0], []).append(test)
-    return tuple(max(by_file.values(), key=len)[:NUM_PROBED])
+        by_file.setdefault(file_of(test), []).append(test)
+    return tuple(sorted(by_file.values(), key=len)[-1]) if by_file else ()
 
 
-def _notices(wrong: str, candidate: Candidate, *, workshop: Workshop, trials: dict[str, Trial]) -> bool:
+def _notices(wrong: str, candidate: Candidate, *, workshop: Trials, trials: dict[str, Trial]) -> bool:
     """The cheap question first: does any test fail with the fault that passes without?"""
     if wrong not in trials:
         trials[wrong] = _try(wrong, candidate, workshop=workshop, tests=candidate.tests)
@@ -114,13 +139,12 @@ def _notices(wrong: str, candidate: Candidate, *, workshop: Workshop, trials: di
     return not trial.has_timed_out and not trial.passed.issuperset(candidate.tests)
 
 
-def _try(operator: str, candidate: Candidate, *, workshop: Workshop, tests: Sequence[str]) -> Trial:
-    text = candidate.site.with_operator(operator)
-    with workshop.changed(candidate.path, line=candidate.site.line, text=text):
-        return workshop.try_tests(tests, limit_s=TRIAL_LIMIT_S)
+def _try(operator: str, candidate: Candidate, *, workshop: Trials, tests: Sequence[str]) -> Trial:
+    site = candidate.site
+    return workshop.trial(candidate.path, line=site.line, text=site.with_operator(operator), tests=tests)
 
 
-def _is_steady(candidate: Candidate, *, wrong: str, listed: Sequence[str], workshop: Workshop) -> bool:
+def _is_steady(candidate: Candidate, *, wrong: str, listed: Sequence[str], workshop: Trials) -> bool:
     """Exactly the listed tests, again and again, on both trees."""
     if not listed:
         return False
@@ -132,7 +156,7 @@ def _is_steady(candidate: Candidate, *, wrong: str, listed: Sequence[str], works
     return True
 
 
-def _task(candidate: Candidate, *, wrong: str, listed: tuple[str, ...], chance: Chance, workshop: Workshop) -> Task:
+def _task(candidate: Candidate, *, wrong: str, listed: tuple[str, ...], chance: Chance, workshop: Trials) -> Task:
     site = candidate.site
     fault = Fault(
         line=site.line,

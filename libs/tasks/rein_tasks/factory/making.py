@@ -1,15 +1,15 @@
 """Make a task set from its recipe: trace, mutate, admit, until each split has its number or its lines are used up.
 
-The order of trials is fixed by the recipe's seed. Packages take turns, and within a package the operators take turns, so
-that no package and no operator fills the set; what remains uneven is what the packages do not offer.
+The order of trials is fixed by the recipe's seed. Packages take turns, and each offers a line with
+the operator that has been admitted least, so that no package and no operator fills the set; what remains uneven is
+what the packages do not offer.
 """
 
 import random
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 
 from rein_tasks.factory.admission import Candidate, admit, candidates
@@ -25,11 +25,22 @@ MAX_TASKS_PER_FILE = 20
 
 @dataclass(slots=True)
 class _Bench:
-    """A package with its untried candidates, next one first."""
+    """A package with its untried candidates by operator, the next one last."""
 
     workshop: Workshop
-    waiting: list[Candidate]
+    waiting: dict[str, list[Candidate]]
     per_file: Counter[str] = field(default_factory=Counter)
+
+    def next_candidate(self, admitted: Counter[str]) -> Candidate | None:
+        """One with the operator that the split has fewest of."""
+        operators = sorted((operator for operator in self.waiting if self.waiting[operator]), key=admitted.__getitem__)
+        for operator in operators:
+            waiting = self.waiting[operator]
+            while waiting:
+                candidate = waiting.pop()
+                if self.per_file[candidate.path] < MAX_TASKS_PER_FILE:
+                    return candidate
+        return None
 
 
 def make_tasks(recipe: Recipe, *, cache: Path, python: Path, report: Report) -> TaskSet:
@@ -60,44 +71,35 @@ def _bench(package: Package, *, cache: Path, folder: Path, python: Path, recipe:
     workshop.set_up()
     coverage = workshop.coverage()
     found = {path: [site for site in sites(source) if site.kind in KINDS] for path, source in workshop.modules()}
-    chosen = candidates(workshop, coverage=coverage, sites=found)
-    report(f"{package.name}: {coverage.num_tests} tests, {len(chosen)} candidate lines")
-    return _Bench(workshop=workshop, waiting=in_turns(chosen, seed=f"{recipe.seed} {package.name}"))
-
-
-def in_turns(chosen: Sequence[Candidate], *, seed: str) -> list[Candidate]:
-    """Shuffled, then dealt so that the right operators alternate."""
-    shuffled = list(chosen)
-    random.Random(seed).shuffle(shuffled)
-    by_operator: dict[str, list[Candidate]] = defaultdict(list)
-    for candidate in shuffled:
-        by_operator[candidate.site.operator].append(candidate)
-    columns = [by_operator[operator] for operator in sorted(by_operator)]
-    return [candidate for row in zip_longest(*columns) for candidate in row if candidate is not None]
+    chosen = candidates(coverage, sites=found)
+    report(f"{package.name}: {len(chosen)} candidate lines")
+    random.Random(f"{recipe.seed} {package.name}").shuffle(chosen)
+    waiting: dict[str, list[Candidate]] = defaultdict(list)
+    for candidate in chosen:
+        waiting[candidate.site.operator].append(candidate)
+    return _Bench(workshop=workshop, waiting=dict(sorted(waiting.items())))
 
 
 def _fill(benches: Sequence[_Bench], *, split: Split, num_tasks: int, report: Report) -> list[Task]:
+    """Packages take turns; those with nothing left drop out."""
     tasks: list[Task] = []
-    wrong_used: Counter[str] = Counter()
+    rights: Counter[str] = Counter()
+    wrongs: Counter[str] = Counter()
     num_tried = 0
-    for bench, candidate in _turns(benches):
-        if len(tasks) >= num_tasks:
-            break
-        if bench.per_file[candidate.path] >= MAX_TASKS_PER_FILE:
+    active = list(benches)
+    while active and len(tasks) < num_tasks:
+        bench = active.pop(0)
+        candidate = bench.next_candidate(rights)
+        if candidate is None:
             continue
+        active.append(bench)
         num_tried += 1
-        prefer = sorted(WRONG_FOR[candidate.site.operator], key=lambda wrong: wrong_used[wrong])
+        prefer = sorted(WRONG_FOR[candidate.site.operator], key=wrongs.__getitem__)
         task = admit(candidate, workshop=bench.workshop, prefer=prefer)
-        if task and task.name not in {other.name for other in tasks}:
+        if task:
             tasks.append(task)
-            wrong_used[task.fault.wrong] += 1
+            rights[task.fault.right] += 1
+            wrongs[task.fault.wrong] += 1
             bench.per_file[task.path] += 1
         report(f"{split}: {len(tasks)} of {num_tasks} admitted, {num_tried} lines tried")
     return tasks
-
-
-def _turns(benches: Sequence[_Bench]) -> Iterator[tuple[_Bench, Candidate]]:
-    while any(bench.waiting for bench in benches):
-        for bench in benches:
-            if bench.waiting:
-                yield bench, bench.waiting.pop(0)
