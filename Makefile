@@ -23,6 +23,7 @@ lint:
 	@.venv/bin/lint-imports --no-timings | tail -n 3
 	@var/tools/node_modules/.bin/buf lint protos
 	@.venv/bin/mypy --no-error-summary libs services tests deploy
+	@for file in $$(git ls-files '*/conftest.py'); do .venv/bin/mypy --no-error-summary $$file || exit 1; done
 
 unit:
 	@.venv/bin/pytest -q -n 2 -m "$(FAST)" libs services tests
