@@ -15,9 +15,10 @@ from rein_contracts import grants
 from rein_contracts.ids import attempt_id
 from rein_harnesses import RUNTIME
 from rein_runner.config import RunnerConfig
+from rein_runner.domain.session import SessionEnd
 from rein_runner.domain.verdict import failure, failure_of
 from rein_runner.errors import GatewayAway, HarnessRefused, TaskRefused
-from rein_runner.ports import Bench, Gateway, SessionEnd, Workshop
+from rein_runner.ports import Bench, Gateway, Workshop
 from rein_sandboxes.errors import PatchRefused, SandboxFailed
 from rein_sandboxes.folders import owned_folder
 from rein_sandboxes.ports import (

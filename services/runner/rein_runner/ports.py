@@ -6,15 +6,7 @@ from typing import Protocol
 
 from rein.v1 import events_pb2 as ev
 from rein_harnesses import Command
-
-
-@dataclass(frozen=True, slots=True)
-class SessionEnd:
-    """What the gateway says about an attempt that is over."""
-
-    num_turns: int
-    limit: str | None
-    """Which limit it reached: "turns", "tokens"; None = none."""
+from rein_runner.domain.session import SessionEnd
 
 
 class Gateway(Protocol):

@@ -8,8 +8,8 @@ from http import HTTPStatus
 import aiohttp
 
 from rein_contracts.grants import GRANT_HEADER
+from rein_runner.domain.session import SessionEnd
 from rein_runner.errors import GatewayAway
-from rein_runner.ports import SessionEnd
 from rein_service.clock import Clock
 
 END_PATH = "/rein/v1/attempts/end"

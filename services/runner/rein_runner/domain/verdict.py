@@ -6,7 +6,7 @@ answers from being recorded, belongs to somebody else.
 """
 
 from rein.v1 import identity_pb2 as pb
-from rein_runner.ports import SessionEnd
+from rein_runner.domain.session import SessionEnd
 from rein_sandboxes.ports import Ending, SandboxResult
 
 MOST_DETAIL_CHARS = 2000

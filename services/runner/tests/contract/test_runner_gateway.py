@@ -5,8 +5,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from rein_runner.adapters.gateway import END_PATH, HttpGateway, open_gateway
+from rein_runner.domain.session import SessionEnd
 from rein_runner.errors import GatewayAway
-from rein_runner.ports import SessionEnd
 from rein_service.clock import SystemClock
 
 

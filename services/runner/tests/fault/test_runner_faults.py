@@ -18,8 +18,9 @@ from rein_bus.ports import Start
 from rein_contracts import grants
 from rein_harnesses import Command
 from rein_runner.attempt import AttemptSettings, Means
+from rein_runner.domain.session import SessionEnd
 from rein_runner.errors import GatewayAway, HarnessRefused, TaskRefused
-from rein_runner.ports import Bench, SessionEnd
+from rein_runner.ports import Bench
 from rein_runner.service import Runner
 from rein_sandboxes.errors import SandboxFailed
 from rein_sandboxes.ports import Ending, PipeUse, SandboxResult, SandboxSpec

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rein.v1 import identity_pb2 as pb
+from rein_runner.domain.session import SessionEnd
 from rein_runner.domain.verdict import failure_of
-from rein_runner.ports import SessionEnd
 from rein_sandboxes.ports import Ending, PipeUse
 from rein_sandboxes.scripted import exited
 
