@@ -1,41 +1,38 @@
-"""What every dialect module offers; the modules themselves are the implementations."""
+"""What every dialect can do. A dialect is a module; the gateway is handed modules."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
-from rein_dialects import anthropic, openai_chat
 from rein_dialects.neutral import Answer, JsonObject, Request
 
 
 class Dialect(Protocol):
-    """A wire format between harness and gateway."""
+    """Reads requests and writes answers of one wire format."""
 
-    @property
-    def NAME(self) -> str:  # noqa: N802 - a module constant
-        """As recorded in events."""
+    NAME: str
+    """As it stands in `TurnCaptured.dialect`."""
+    ANSWER_ID_PREFIX: str
+    TOOL_ID_PREFIX: str
+    PING: bytes
+    """Keeps a stream alive; clients ignore it."""
 
-    @property
-    def TOOL_ID_PREFIX(self) -> str:  # noqa: N802
-        """How ids of tool calls begin."""
+    def parse_request(self, body: JsonObject) -> Request:
+        """Raises RequestRefused naming the field."""
 
-    @property
-    def PING(self) -> bytes:  # noqa: N802
-        """A piece of stream that means nothing and keeps the connection alive."""
+    def whole(self, answer: Answer, *, model: str) -> JsonObject:
+        """The answer as one body; `model` is the name the harness used."""
 
-    def parse_request(self, body: JsonObject) -> Request: ...
+    def stream_start(self, *, answer_id: str, model: str, prompt_tokens: int) -> bytes:
+        """What can be sent before anything was sampled."""
 
-    def whole(self, answer: Answer, *, model: str) -> JsonObject: ...
+    def stream_rest(self, answer: Answer, *, request: Request) -> Iterator[bytes]:
+        """Everything after `stream_start`, to the dialect's own terminal event."""
 
-    def stream_start(self, *, answer_id: str, model: str, prompt_tokens: int) -> bytes: ...
+    def error(self, status: int, *, message: str) -> JsonObject:
+        """The dialect's error body."""
 
-    def stream_rest(self, answer: Answer, *, model: str) -> Iterator[bytes]: ...
+    def stream_error(self, status: int, *, message: str) -> bytes:
+        """An error once a stream has begun."""
 
-    def error(self, status: int, *, message: str) -> JsonObject: ...
-
-    def stream_error(self, status: int, *, message: str) -> bytes: ...
-
-    def overlong(self, *, prompt_tokens: int, limit: int) -> str: ...
-
-
-#: By the end of the request's path.
-DIALECTS: dict[str, Dialect] = {"/v1/messages": anthropic, "/v1/chat/completions": openai_chat}
+    def overlong(self, *, prompt_tokens: int, limit: int) -> str:
+        """The words on which harnesses compact their history."""

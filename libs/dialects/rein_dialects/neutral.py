@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 JsonObject = Mapping[str, Any]
+
+_TEXT_BLOCKS = ("text", "input_text", "output_text")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """`arguments` is JSON text as it was written, never parsed and re-serialised."""
+    """`arguments` is JSON text."""
 
     id: str
     name: str
@@ -24,13 +28,16 @@ class Message:
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    reasoning: str = ""
 
     def for_template(self) -> dict[str, Any]:
-        """As chat templates expect it."""
+        """As chat templates expect it: a tool call's arguments are an object where they can be."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
         if self.tool_calls:
             message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
                 for call in self.tool_calls
             ]
         if self.tool_call_id:
@@ -44,14 +51,18 @@ class Request:
 
     model: str
     messages: tuple[Message, ...]
-    tools: tuple[JsonObject, ...]
+    tools: tuple[JsonObject, ...] = ()
     """In OpenAI's function form."""
-    is_streamed: bool
-    max_tokens: int | None
+    is_streamed: bool = False
+    wants_usage: bool = True
+    """A streamed answer says its token counts."""
+    max_tokens: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """Sampling settings the harness sent; the run's own win."""
+    """How the harness wants to be sampled for; the run's own settings win."""
     unknown: tuple[str, ...] = ()
-    """Top-level fields this dialect does not act on."""
+    """Fields this dialect does not act on, by path."""
+    set_aside: tuple[str, ...] = ()
+    """Text that was left out of the prompt because it changes from call to call, as it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +79,54 @@ class Answer:
 
     id: str
     content: str
+    reasoning: str
     tool_calls: tuple[ToolCall, ...]
     is_cut: bool
     """Ended by a length limit, not by the policy."""
     usage: Usage
 
     def message(self) -> Message:
-        return Message("assistant", self.content, self.tool_calls)
+        return Message("assistant", self.content, self.tool_calls, reasoning=self.reasoning)
 
 
 class RequestRefused(ValueError):
-    """The body is not what the dialect allows; the text names the field and the remedy."""
+    """The body is not what the dialect or the model's template allows; the text names the field."""
 
 
-def text_of(content: object, *, place: str, joint: str = "") -> str:
+class Notes:
+    """Collects the paths of fields nobody acts on while a request is parsed: nothing is dropped silently."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def unknown(self, fields: Mapping[str, Any], *, known: frozenset[str], place: str) -> None:
+        if strange := fields.keys() - known:
+            self._paths.update(f"{place}{name}" for name in strange)
+
+    def add(self, path: str) -> None:
+        self._paths.add(path)
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(sorted(self._paths))
+
+
+def text_of(content: object, *, place: str) -> str:
     """Text of a string or of a list of text blocks. Raises RequestRefused naming what is not text."""
-    if content is None:
-        return ""
     if isinstance(content, str):
         return content
+    if content is None:
+        return ""
     if not isinstance(content, list):
         raise RequestRefused(f"{place} must be text or a list of blocks")
-    texts: list[str] = []
-    for number, block in enumerate(content):
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind not in ("text", "input_text", "output_text"):
-            raise RequestRefused(f"{place}[{number}] has type {kind!r}; this model reads text only")
-        texts.append(str(block["text"]))
-    return joint.join(texts)
+    return "".join(block_text(block, place=f"{place}[{number}]") for number, block in enumerate(content))
+
+
+def block_text(block: object, *, place: str) -> str:
+    """Text of one text block. Raises RequestRefused naming what it is instead."""
+    kind = block.get("type") if isinstance(block, dict) else type(block).__name__
+    if not isinstance(block, dict) or kind not in _TEXT_BLOCKS or not isinstance(block.get("text"), str):
+        raise RequestRefused(f"{place} has type {kind!r}; this model reads text only")
+    return str(block["text"])
 
 
 def object_of(value: object, *, place: str) -> dict[str, Any]:
@@ -103,3 +134,29 @@ def object_of(value: object, *, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestRefused(f"{place} must be an object")
     return value
+
+
+def list_of(value: object, *, place: str) -> list[Any]:
+    """An absent list is empty. Raises RequestRefused when `value` is something else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestRefused(f"{place} must be a list")
+    return value
+
+
+def count_of(value: object, *, place: str) -> int | None:
+    """A positive whole number or nothing. Raises RequestRefused otherwise."""
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise RequestRefused(f"{place} is {value!r}; it must be a positive whole number")
+    return value
+
+
+def _arguments(call: ToolCall) -> object:
+    try:
+        arguments = orjson.loads(call.arguments)
+    except orjson.JSONDecodeError:
+        return call.arguments
+    return arguments if isinstance(arguments, dict) else call.arguments

@@ -4,67 +4,99 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rein_dialects.neutral import Answer, JsonObject, Message, Request, RequestRefused, ToolCall, object_of, text_of
+from rein_dialects.neutral import (
+    Answer,
+    JsonObject,
+    Message,
+    Notes,
+    Request,
+    RequestRefused,
+    ToolCall,
+    count_of,
+    list_of,
+    object_of,
+    text_of,
+)
 from rein_dialects.sse import event
 
 NAME = "openai.chat"
+ANSWER_ID_PREFIX = "chatcmpl-"
 TOOL_ID_PREFIX = "call_"
 PING = b": waiting\n\n"
 
-_ACTED_ON = {"model", "messages", "tools", "stream", "max_tokens", "max_completion_tokens"}
-_SAMPLING = {
-    "temperature",
-    "top_p",
-    "top_k",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "seed",
-    "n",
-    "tool_choice",
-    "response_format",
+_ASKED = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+        *("logit_bias", "seed", "stop", "tool_choice", "response_format", "logprobs", "top_logprobs"),
+    }
+)
+#: Acted on, or without meaning for a model of one's own.
+_KNOWN = _ASKED | {
+    *("model", "messages", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n"),
+    *("user", "metadata", "store", "usage", "parallel_tool_calls", "reasoning_effort", "service_tier"),
+    *("prompt_cache_key", "safety_identifier"),
 }
-_NO_EFFECT = {"user", "metadata", "store", "usage", "stream_options", "parallel_tool_calls", "reasoning_effort"}
+_KNOWN_IN_MESSAGE = frozenset(
+    {
+        *("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content"),
+        *("refusal", "annotations", "function_call", "audio", "provider_specific_fields"),
+    }
+)
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+_OVERLONG = "This model's maximum context length is"
 
 
 def parse_request(body: JsonObject) -> Request:
-    """Raises RequestRefused naming the field."""
-    given = body.get("messages")
-    if not isinstance(given, list) or not given:
-        raise RequestRefused("messages must be a list with at least one message")
+    notes = Notes()
+    notes.unknown(body, known=_KNOWN, place="")
+    given = list_of(body.get("messages"), place="messages")
+    if not given:
+        raise RequestRefused("messages must hold at least one message")
     if body.get("n") not in (None, 1):
         raise RequestRefused(f"n is {body['n']!r}; one answer is sampled per call")
-    max_tokens = body.get("max_completion_tokens", body.get("max_tokens"))
+    options = body.get("stream_options") or {}
+    most = body.get("max_completion_tokens", body.get("max_tokens"))
     return Request(
         model=str(body.get("model", "")),
-        messages=tuple(
-            _message(object_of(one, place=f"messages[{i}]"), f"messages[{i}]") for i, one in enumerate(given)
-        ),
-        tools=tuple(object_of(tool, place="tools") for tool in body.get("tools") or ()),
+        messages=tuple(_message(each, f"messages[{number}]", notes) for number, each in enumerate(given)),
+        tools=tuple(_tools(body.get("tools"))),
         is_streamed=bool(body.get("stream")),
-        max_tokens=int(max_tokens) if isinstance(max_tokens, int) else None,
-        asked={name: body[name] for name in sorted(_SAMPLING & body.keys())},
-        unknown=tuple(sorted(body.keys() - _ACTED_ON - _SAMPLING - _NO_EFFECT)),
+        wants_usage=bool(object_of(options, place="stream_options").get("include_usage")),
+        max_tokens=count_of(most, place="max_tokens"),
+        asked={name: body[name] for name in sorted(_ASKED & body.keys())},
+        unknown=notes.paths(),
     )
 
 
-def _message(message: dict[str, Any], place: str) -> Message:
+def _message(given: object, place: str, notes: Notes) -> Message:
+    message = object_of(given, place=place)
+    notes.unknown(message, known=_KNOWN_IN_MESSAGE, place="messages.")
     role = _ROLES.get(str(message.get("role")))
     if role is None:
         raise RequestRefused(f"{place}.role is {message.get('role')!r}; it must be one of {', '.join(_ROLES)}")
-    calls: list[ToolCall] = []
-    for call in message.get("tool_calls") or ():
-        function = object_of(object_of(call, place=place).get("function"), place=f"{place}.tool_calls")
-        calls.append(ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments"))))
     content = text_of(message.get("content"), place=f"{place}.content")
-    return Message(role, content, tuple(calls), str(message.get("tool_call_id") or ""))
+    calls = tuple(_call_of(call, f"{place}.tool_calls") for call in message.get("tool_calls") or ())
+    reasoning = str(message.get("reasoning_content") or "")
+    return Message(role, content, calls, str(message.get("tool_call_id") or ""), reasoning)
+
+
+def _call_of(given: object, place: str) -> ToolCall:
+    call = object_of(given, place=place)
+    function = object_of(call.get("function"), place=f"{place}.function")
+    return ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments")))
+
+
+def _tools(value: object) -> Iterator[JsonObject]:
+    for number, given in enumerate(list_of(value, place="tools")):
+        tool = object_of(given, place=f"tools[{number}]")
+        object_of(tool.get("function"), place=f"tools[{number}].function")
+        yield tool
 
 
 def whole(answer: Answer, *, model: str) -> JsonObject:
-    """The answer as one body."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.content or None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
     if answer.tool_calls:
         message["tool_calls"] = [_call(call) for call in answer.tool_calls]
     choice = {"index": 0, "message": message, "finish_reason": _finish_reason(answer), "logprobs": None}
@@ -72,25 +104,26 @@ def whole(answer: Answer, *, model: str) -> JsonObject:
 
 
 def stream_start(*, answer_id: str, model: str, prompt_tokens: int) -> bytes:
-    """What can be sent before anything was sampled."""
-    return event(_chunk(answer_id, model, {"role": "assistant", "content": ""}, None))
+    return event(_chunk(answer_id, model, {"role": "assistant", "content": ""}))
 
 
-def stream_rest(answer: Answer, *, model: str) -> Iterator[bytes]:
-    """Content, calls, the end and the usage, after `stream_start`."""
+def stream_rest(answer: Answer, *, request: Request) -> Iterator[bytes]:
+    model = request.model
+    if answer.reasoning:
+        yield event(_chunk(answer.id, model, {"reasoning_content": answer.reasoning}))
     if answer.content:
-        yield event(_chunk(answer.id, model, {"content": answer.content}, None))
+        yield event(_chunk(answer.id, model, {"content": answer.content}))
     for index, call in enumerate(answer.tool_calls):
-        yield event(_chunk(answer.id, model, {"tool_calls": [{"index": index, **_call(call)}]}, None))
+        yield event(_chunk(answer.id, model, {"tool_calls": [{"index": index, **_call(call)}]}))
     yield event(_chunk(answer.id, model, {}, _finish_reason(answer)))
-    yield event({**_head(answer.id, model, "chat.completion.chunk"), "choices": [], "usage": _usage(answer)})
+    if request.wants_usage:
+        yield event({**_head(answer.id, model, "chat.completion.chunk"), "choices": [], "usage": _usage(answer)})
     yield b"data: [DONE]\n\n"
 
 
 def error(status: int, *, message: str) -> JsonObject:
-    """The dialect's error body."""
     kind = "invalid_request_error" if status < 500 else "server_error"
-    code = "context_length_exceeded" if message.startswith("This model's maximum context length") else None
+    code = "context_length_exceeded" if message.startswith(_OVERLONG) else None
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
@@ -99,15 +132,14 @@ def stream_error(status: int, *, message: str) -> bytes:
 
 
 def overlong(*, prompt_tokens: int, limit: int) -> str:
-    """The words on which harnesses compact their history."""
-    return f"This model's maximum context length is {limit} tokens. However, your messages hold {prompt_tokens} tokens."
+    return f"{_OVERLONG} {limit} tokens. However, your messages resulted in {prompt_tokens} tokens."
 
 
 def _head(answer_id: str, model: str, kind: str) -> dict[str, Any]:
     return {"id": answer_id, "object": kind, "created": int(time.time()), "model": model}
 
 
-def _chunk(answer_id: str, model: str, delta: JsonObject, finish_reason: str | None) -> JsonObject:
+def _chunk(answer_id: str, model: str, delta: JsonObject, finish_reason: str | None = None) -> JsonObject:
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
     return {**_head(answer_id, model, "chat.completion.chunk"), "choices": [choice]}
 
