@@ -122,12 +122,20 @@ class LocalBroker:
                 os.kill(pid, signal.SIGKILL)
                 self._has_ended(within_s=STOP_TIMEOUT_S)
         self._pid_file.unlink(missing_ok=True)
+        self._reap()
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
         if (pid := self.pid()) is not None:
             os.kill(pid, signal.SIGKILL)
             self._has_ended(within_s=STOP_TIMEOUT_S)
+        self._reap()
+
+    def _reap(self) -> None:
+        """Take the exit status of a broker that this object started."""
+        if self._process is not None and self.pid() is None:
+            self._process.wait()
+            self._process = None
 
     def pid(self) -> int | None:
         """The process that serves this folder; None = it does not run."""
@@ -179,10 +187,7 @@ class LocalBroker:
         deadline_s = time.monotonic() + within_s
         while self.pid() is not None and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        if (has_ended := self.pid() is None) and self._process is not None:
-            self._process.wait()
-            self._process = None
-        return has_ended
+        return self.pid() is None
 
 
 def free_ports(num_ports: int) -> list[int]:

@@ -75,9 +75,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("finding.recorded", ev.FindingRecorded, Key.GROUP, PARTITIONS, "gateway", _WEEK, 16 * KIB),
     Topic("rollout.graded", ev.RolloutGraded, Key.GROUP, PARTITIONS, "grader", _WEEK, 256 * KIB),
     Topic("group.assembled", ev.GroupAssembled, Key.GROUP, PARTITIONS, "assembler", _WEEK, 256 * KIB),
-    Topic(
-        "assembler.checkpointed", ev.AssemblerCheckpoint, Key.PARTITION, PARTITIONS, "assembler", None, MIB, True
-    ),
+    Topic("assembler.checkpointed", ev.AssemblerCheckpoint, Key.PARTITION, PARTITIONS, "assembler", None, MIB, True),
     Topic("policy.published", ev.PolicyPublished, Key.RUN, 1, "learner", None, 4 * KIB),
     Topic("step.completed", ev.StepCompleted, Key.RUN, 1, "learner", None, 256 * KIB),
     Topic("node.reported", ev.NodeReported, Key.NODE, 1, "inference", DAY_S, 16 * KIB),
