@@ -39,7 +39,10 @@ def test_a_light_service_installs_and_starts_without_torch(tmp_path: Path, servi
     uv, python = Path(sys.executable).with_name("uv"), tmp_path / "venv" / "bin" / "python"
     subprocess.run([uv, "venv", "-q", "--python", sys.executable, tmp_path / "venv"], check=True)
     install = [str(uv), "pip", "install", "-q", "--python", str(python), "--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, *map(str, closure(f"rein-{service}"))], check=True)
+    folders = closure(f"rein-{service}")
+    # uv keeps what it once built from a folder, whatever has changed in it since.
+    fresh = [argument for folder in folders for argument in ("--refresh-package", f"rein-{folder.name}")]
+    subprocess.run([*install, *fresh, *map(str, folders)], check=True)
     listed = [str(uv), "pip", "list", "--python", str(python), "--format", "json"]
     names = {each["name"] for each in json.loads(subprocess.run(listed, check=True, capture_output=True).stdout)}
     assert f"rein-{service}" in names
