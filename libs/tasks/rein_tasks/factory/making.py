@@ -9,12 +9,13 @@ import random
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rein_tasks.factory.admission import Candidate, admit, candidates
 from rein_tasks.factory.workshop import Workshop
-from rein_tasks.model import Package, Split, Task, TaskSet
+from rein_tasks.model import Split, Task, TaskSet
 from rein_tasks.operators import WRONG_FOR, Kind, sites
 from rein_tasks.task_set import Recipe
 
@@ -48,32 +49,21 @@ def make_tasks(recipe: Recipe, *, cache: Path, python: Path, report: Report) -> 
     tasks: list[Task] = []
     with tempfile.TemporaryDirectory(prefix="rein-factory-") as scratch:
         for split in Split:
-            packages = [package for package in recipe.packages if package.split == split]
-            benches = [
-                _bench(
-                    package,
-                    cache=cache,
-                    folder=Path(scratch, package.name),
-                    python=python,
-                    recipe=recipe,
-                    report=report,
-                )
-                for package in packages
-            ]
-            tasks += _fill(benches, split=split, num_tasks=recipe.num_tasks.get(split, 0), report=report)
+            with ExitStack() as open_shops:
+                benches = []
+                for package in (package for package in recipe.packages if package.split == split):
+                    workshop = Workshop(package, cache=cache, folder=Path(scratch, package.name), python=python)
+                    benches.append(_bench(open_shops.enter_context(workshop), seed=recipe.seed, report=report))
+                tasks += _fill(benches, split=split, num_tasks=recipe.num_tasks.get(split, 0), report=report)
     tasks.sort(key=lambda task: (task.split, task.package.name, task.path, task.line))
     return TaskSet(name=recipe.name, packages=recipe.packages, tasks=tuple(tasks))
 
 
-def _bench(package: Package, *, cache: Path, folder: Path, python: Path, recipe: Recipe, report: Report) -> _Bench:
-    folder.mkdir()
-    workshop = Workshop(package, cache=cache, folder=folder, python=python)
-    workshop.set_up()
-    coverage = workshop.coverage()
+def _bench(workshop: Workshop, *, seed: int, report: Report) -> _Bench:
     found = {path: [site for site in sites(source) if site.kind in KINDS] for path, source in workshop.modules()}
-    chosen = candidates(coverage, sites=found)
-    report(f"{package.name}: {len(chosen)} candidate lines")
-    random.Random(f"{recipe.seed} {package.name}").shuffle(chosen)
+    chosen = candidates(workshop.coverage(), sites=found)
+    report(f"{workshop.package.name}: {len(chosen)} candidate lines")
+    random.Random(f"{seed} {workshop.package.name}").shuffle(chosen)
     waiting: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in chosen:
         waiting[candidate.site.operator].append(candidate)

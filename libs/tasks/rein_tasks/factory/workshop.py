@@ -4,12 +4,17 @@ One tree is reused for all trials of a package: a trial swaps one line and puts 
 runs here (the package as published, with one operator changed).
 """
 
+import json
 import shutil
+import signal
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 from rein_tasks.cache import package_folder
-from rein_tasks.factory import trace_plugin
+from rein_tasks.errors import VerifierBroken
+from rein_tasks.factory import trace_plugin, trial_server
 from rein_tasks.factory.admission import Trial
 from rein_tasks.factory.coverage import Coverage, coverage_of, read_reaches
 from rein_tasks.model import Package
@@ -18,8 +23,9 @@ from rein_tasks.trees import lay_tests
 from rein_tasks.verification import Outcome, Places, VerifyRun, command_for, judge
 
 TRACE_LIMIT_S = 600.0
-TRIAL_LIMIT_S = 60.0
+TRIAL_LIMIT_S = 60
 TRIAL_CPU_LIMIT_S = 3
+SPENT = {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}
 
 
 class Workshop:
@@ -30,11 +36,26 @@ class Workshop:
         self.tree = folder / "tree"
         self._cache = cache
         self._lines_file = folder / "lines.jsonl"
+        self._server: subprocess.Popen[str] | None = None
         self._places = Places(python=python, site=cache / "site", tree=self.tree, report=folder / "report.jsonl")
 
-    def set_up(self) -> None:
+    def __enter__(self) -> Self:
+        """Lay out the tree and start the server of trials."""
         shutil.copytree(package_folder(self.package, cache=self._cache) / "source", self.tree)
         lay_tests(self.package, dest=self.tree, cache=self._cache)
+        self._server = subprocess.Popen(
+            [str(self._places.python), "-I", "-S", "-B", str(self._install(trial_server.__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"LANG": "C.UTF-8"},
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server:
+            self._server.kill()
+            self._server.communicate()
 
     def modules(self) -> Iterator[tuple[str, str]]:
         """(path, source) of each module faults may go into."""
@@ -52,7 +73,7 @@ class Workshop:
         lines[line - 1] = text.encode()
         file.write_bytes(b"\n".join(lines))
         try:
-            run = self._run(tests, limit_s=TRIAL_LIMIT_S, cpu_limit_s=TRIAL_CPU_LIMIT_S)
+            run = self._serve(tests)
         finally:
             file.write_bytes(pristine)
         verdict = judge(tests, run=run)
@@ -61,15 +82,37 @@ class Workshop:
 
     def coverage(self) -> Coverage:
         """One traced run of the whole suite; tests that did not pass in it are not used."""
-        shutil.copyfile(trace_plugin.__file__, Path(self._places.site) / "trace_plugin.py")
+        self._install(trace_plugin.__file__)
         options = ["-p", "trace_plugin", f"--lines-file={self._lines_file}", "--continue-on-collection-errors"]
-        run = self._run([*options, self.package.tests_folder], limit_s=TRACE_LIMIT_S, cpu_limit_s=None)
+        confcut = self.tree / self.package.tests_folder
+        arguments = [*options, self.package.tests_folder]
+        run = run_in_subprocess(command_for(arguments, places=self._places, confcut=confcut, limit_s=TRACE_LIMIT_S))
         reaches = read_reaches(self._lines_file.read_text(encoding="utf-8"))
         results = judge([reach.node_id for reach in reaches], run=run).results
         pairs = zip(reaches, results, strict=True)
         return coverage_of([reach for reach, result in pairs if result.outcome is Outcome.PASSED])
 
-    def _run(self, arguments: Sequence[str], *, limit_s: float, cpu_limit_s: int | None) -> VerifyRun:
-        confcut = self.tree / self.package.tests_folder
-        command = command_for(arguments, places=self._places, confcut=confcut, limit_s=limit_s)
-        return run_in_subprocess(command, cpu_limit_s=cpu_limit_s)
+    def _serve(self, tests: Sequence[str]) -> VerifyRun:
+        if not self._server or not self._server.stdin or not self._server.stdout:
+            raise VerifierBroken("the workshop is closed")
+        report = Path(self._places.report)
+        report.unlink(missing_ok=True)
+        arguments = [str(report), str(self.tree), str(self.tree / self.package.tests_folder), *tests]
+        request = {"arguments": arguments, "cpu_limit_s": TRIAL_CPU_LIMIT_S, "limit_s": TRIAL_LIMIT_S}
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        if not answer:
+            raise VerifierBroken(f"the server of trials for {self.package.name} has ended")
+        return VerifyRun(
+            report=report.read_bytes() if report.is_file() else None,
+            has_timed_out=json.loads(answer)["status"] in SPENT,
+            output="",
+            cpu_s=0.0,
+        )
+
+    def _install(self, script: str) -> Path:
+        """A stand-alone script beside the test runner."""
+        target = Path(self._places.site) / Path(script).name
+        shutil.copyfile(script, target)
+        return target
