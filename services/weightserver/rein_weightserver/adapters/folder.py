@@ -82,11 +82,14 @@ class FolderStore:
 
 
 def _owned(folder: Path) -> IO[bytes]:
+    lock = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("wb")
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        if lock:
+            lock.close()
         raise SetupError(
             "weights.folder_unusable",
             f"cannot use {folder} (key folder): {error.strerror}; stop the weight server that has it or name another",
