@@ -47,7 +47,8 @@ class FileWeights(WeightTransferEngine[FileInit, FileUpdate]):
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdate) -> None:
-        loaded = self.model.load_weights(_tensors(update_info.path))
+        model: Any = self.model
+        loaded = model.load_weights(_tensors(update_info.path))
         if missing := sorted(self._names - set(loaded)):
             raise ValueError(f"{update_info.path} lacks {len(missing)} of the model's parameters, first {missing[0]!r}")
 
