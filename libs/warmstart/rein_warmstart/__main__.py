@@ -16,8 +16,8 @@ from rein_warmstart.allocator import keep_freed_memory
 from rein_warmstart.forms import FORMS
 from rein_warmstart.policy import MAX_CONTEXT, make_policy, save_policy
 from rein_warmstart.rendering import Renderer
-from rein_warmstart.repairs import RepairSource, source_lines
-from rein_warmstart.tokenizer import save_tokenizer, train_tokenizer
+from rein_warmstart.repairs import RepairSource, package_paths, source_lines
+from rein_warmstart.tokenizer import save_tokenizer, train_tokenizer, word_pieces
 from rein_warmstart.traces import conversation, pieces
 from rein_warmstart.train import Schedule, batches, warm_start
 
@@ -32,10 +32,14 @@ def main() -> int:
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     lines = source_lines([stdlib])
     paths = sorted(str(file.relative_to(stdlib)) for file in stdlib.rglob("*.py") if "site-packages" not in str(file))
-    source = RepairSource(lines, paths=paths, seed=options.seed + 2 * first)
     texts = _sample_texts(RepairSource(lines, paths=paths, seed=options.seed + 1))
     tokenizer = train_tokenizer(itertools.chain(texts, lines[::4]), vocab_size=options.vocab)
     save_tokenizer(tokenizer, options.out, max_context=MAX_CONTEXT)
+    words = word_pieces(tokenizer)
+    places = package_paths(options.places) if options.places else []
+    source = RepairSource(
+        lines, paths=places or paths, seed=options.seed + 2 * first, word_pieces=words, real_share=options.real_share
+    )
     pad, eos = (tokenizer.get_vocab()[text] for text in ("<|pad|>", "<|im_end|>"))
     model = make_policy(
         vocab_size=(tokenizer.get_vocab_size() + 63) // 64 * 64,
@@ -86,6 +90,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--vocab", type=int, default=2040)
+    parser.add_argument("--places", type=Path, help="folder of unpacked packages whose file names stand for real ones")
+    parser.add_argument("--real-share", type=float, default=0.2, help="share of repairs at a real file name")
     parser.add_argument("--resume-at", type=int, default=0, help="go on from the weights in --out, at this step")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

@@ -69,12 +69,29 @@ def source_lines(folders: Sequence[Path], *, max_chars: int = 88) -> list[str]:
     return sorted(found)
 
 
+def package_paths(folder: Path) -> list[str]:
+    """Names of Python files as a task would name them: relative to `<package>/source`, tests left out."""
+    files = (file for package in sorted(folder.iterdir()) for file in sorted(package.rglob("*.py")))
+    names = {"/".join(file.relative_to(folder).parts[2:]).removeprefix("src/") for file in files}
+    return sorted(name for name in names if "test" not in name and name.count("/") <= 2)
+
+
 class RepairSource:
     """Draws repairs; the same seed draws the same ones."""
 
-    def __init__(self, lines: Sequence[str], *, paths: Sequence[str], seed: int, real_share: float = 0.2) -> None:
+    def __init__(
+        self,
+        lines: Sequence[str],
+        *,
+        paths: Sequence[str],
+        seed: int,
+        real_share: float = 0.2,
+        word_pieces: Sequence[str] = (),
+    ) -> None:
+        """`word_pieces`: the tokenizer's own, so that every one of them is copied often enough to be learnt."""
         self._lines = lines
         self._paths = paths
+        self._word_pieces = word_pieces
         self._random = random.Random(seed)
         self._real_share = real_share
 
@@ -92,6 +109,9 @@ class RepairSource:
         return "/".join([*folders, self._name() + ".py"])
 
     def _name(self) -> str:
+        if self._word_pieces and self._random.random() < 0.2:
+            pieces = self._random.choices(self._word_pieces, k=self._random.randint(1, 3))
+            return self._random.choice(("", "", "_")).join(pieces)
         style = self._random.random()
         if style < 0.3:
             return "".join(self._random.choices(string.ascii_lowercase + "_", k=self._random.randint(2, 10)))

@@ -34,6 +34,12 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
+def word_pieces(tokenizer: Tokenizer) -> list[str]:
+    """Tokens made of letters, without the blank before them; sorted, without repetition."""
+    texts = {tokenizer.decode([number]).strip() for number in range(tokenizer.get_vocab_size())}
+    return sorted(text for text in texts if text.isalpha() and text.isascii())
+
+
 def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context: int) -> None:
     """tokenizer.json, tokenizer_config.json and chat_template.jinja, as transformers and vLLM read them."""
     tokenizer.save(str(folder / "tokenizer.json"))
