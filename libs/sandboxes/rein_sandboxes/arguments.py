@@ -41,7 +41,7 @@ def bwrap_arguments(spec: SandboxSpec, *, base: Base, files: Mapping[str, Path])
     """Everything after `bwrap` and its file descriptors. `files` maps paths inside to prepared host files."""
     env = environment(spec)
     writable = ":".join(writable_points(spec))
-    command = ["/bin/sh", str(INIT), writable, ":".join([*env, "PWD"]), *spec.argv]
+    command = ["/bin/bash", "-p", str(INIT), writable, ":".join([*env, "PWD"]), *spec.argv]
     return [
         *_namespaces(),
         *_environment(env),
@@ -69,7 +69,7 @@ def writable_points(spec: SandboxSpec) -> list[str]:
 
 
 def _namespaces() -> Iterable[str]:
-    yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL")
+    yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--assert-userns-disabled", "--cap-drop", "ALL")
     yield from ("--uid", str(AGENT_UID), "--gid", str(AGENT_UID), "--hostname", HOST_NAME)
     yield from ("--die-with-parent", "--new-session", "--as-pid-1")
 

@@ -19,7 +19,7 @@ from rein_sandboxes import cgroups, measuring
 from rein_sandboxes.arguments import CHECK_PASSED, Base, bwrap_arguments
 from rein_sandboxes.cgroups import ControlGroup, ControlGroups
 from rein_sandboxes.errors import SandboxesUnusable, SandboxFailed
-from rein_sandboxes.etc import write_etc
+from rein_sandboxes.etc import host_etc
 from rein_sandboxes.launch import Exit, Launch
 from rein_sandboxes.netns import listen_inside
 from rein_sandboxes.output import OutputReader
@@ -31,6 +31,8 @@ from rein_sandboxes.settings import SandboxSettings
 log = logging.getLogger(__name__)
 
 MEASURE_EVERY_S = 0.2
+#: Processes looked at in one measurement where their number has no limit.
+MOST_MEASURED = 10_000
 #: Of its memory limit; a sandbox killed for memory below it was killed by the machine's need, not by its own.
 OWN_FAULT_SHARE = 0.8
 PIPE_PORT = int(PIPE_URL.rpartition(":")[2])
@@ -132,17 +134,7 @@ def _root_base(home: Path) -> Base:
 
 def _host_base(home: Path) -> Base:
     log.warning("sandbox.host_base", extra={"detail": "sandboxes see this machine's /usr, read-only"})
-    etc = home / "etc-host"
-    write_etc(etc)
-    for name in ("ld.so.cache", "ld.so.conf"):
-        if Path("/etc", name).exists():
-            shutil.copyfile(Path("/etc", name), etc / name)
-    for link in Path("/etc/alternatives").glob("*"):
-        copy = etc / "alternatives" / link.name
-        copy.parent.mkdir(exist_ok=True)
-        copy.unlink(missing_ok=True)
-        copy.symlink_to(link.readlink())
-    return Base(usr=Path("/usr"), etc=etc)
+    return Base(usr=Path("/usr"), etc=host_etc(home))
 
 
 async def _try(provider: Bubblewrap, *, home: Path) -> None:
@@ -265,7 +257,8 @@ class _Watch:
         self.launch.kill()
 
     def _measure(self) -> None:
-        load = measuring.measure(self.launch.first_pid)
+        most = self.limits.processes or MOST_MEASURED
+        load = measuring.measure(self.launch.first_pid, most_processes=most)
         self.peak_memory_bytes = max(self.peak_memory_bytes, load.memory_bytes)
         if self.limits.memory_bytes is not None and load.memory_bytes > self.limits.memory_bytes:
             self._stop(Ending.OUT_OF_MEMORY)

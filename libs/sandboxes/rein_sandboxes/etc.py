@@ -3,6 +3,8 @@
 The account is `agent`, id 1000, whatever the id of the process outside.
 """
 
+import shutil
+import tempfile
 from pathlib import Path
 
 AGENT_UID = 1000
@@ -31,3 +33,26 @@ def write_etc(folder: Path) -> None:
         if place.is_symlink():
             place.unlink()
         place.write_text(text)
+
+
+def host_etc(home: Path) -> Path:
+    """An /etc for the host's own /usr: these files, and what its libraries and commands are found by."""
+    cache = Path("/etc/ld.so.cache")
+    target = home / f"etc-host-{cache.stat().st_mtime_ns if cache.exists() else 0}"
+    if target.is_dir():
+        return target
+    with tempfile.TemporaryDirectory(prefix=".etc-", dir=home) as scratch:
+        made = Path(scratch, "etc")
+        write_etc(made)
+        if cache.exists():
+            shutil.copyfile(cache, made / "ld.so.cache")
+        (made / "alternatives").mkdir()
+        for link in Path("/etc/alternatives").glob("*"):
+            if link.is_symlink():
+                (made / "alternatives" / link.name).symlink_to(link.readlink())
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another service has just made the same
+                raise
+    return target

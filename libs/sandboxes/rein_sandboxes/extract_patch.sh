@@ -1,17 +1,13 @@
 # Take the patch of /workspace (read-only) against the kept repository. Runs in a sandbox; the patch is all of its output.
-set -e
-mkdir /tmp/objects
-cp "$GIT_DIR/index" "$GIT_INDEX_FILE"
-git add --all --ignore-errors -- . 2> /tmp/said || true
+git add --all -- . 2> /tmp/said
+status=$?
 
-# Repositories the agent made: take their files, not a link to a commit nobody has.
-git ls-files --stage -z | while IFS= read -r -d '' line; do
-    case "$line" in 160000*) printf '%s\0' "${line#*$'\t'}" ;; esac
-done > /tmp/nested
-if [ -s /tmp/nested ]; then
-    git update-index --force-remove -z --stdin < /tmp/nested
-    xargs -0 sh -c 'find "$@" -name .git -prune -o \( -type f -o -type l \) -print0' find < /tmp/nested > /tmp/files
-    git update-index --add -z --stdin < /tmp/files 2>> /tmp/said
+if [[ $status != 0 || $(< /tmp/said) == *"embedded git repository"* ]]; then
+    # Repositories the agent made, or files that cannot be read: take every file there is, one by one.
+    cp --force "$GIT_DIR/index" "$GIT_INDEX_FILE"
+    git ls-files -z | git update-index --remove -z --stdin 2>> /tmp/said
+    find . \( -name .git -o -name __pycache__ -o -name '.*_cache' \) -prune \
+        -o \( -type l -o -type f -readable \) ! -name '*.py[co]' -print0 | git update-index --add -z --stdin 2>> /tmp/said
 fi
 
 git diff --cached --binary --full-index --no-renames --no-ext-diff --no-textconv --no-color --ignore-submodules=all \

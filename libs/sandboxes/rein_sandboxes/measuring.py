@@ -20,11 +20,14 @@ class Load:
     """Threads included."""
 
 
-def measure(pid: int, *, proc: Path = Path("/proc")) -> Load:
-    """The tree below and including `pid`; zero when it is gone."""
+def measure(pid: int, *, most_processes: int, proc: Path = Path("/proc")) -> Load:
+    """The tree below and including `pid`; zero when it is gone.
+
+    Counting stops above `most_processes`: a tree may grow faster than it can be walked.
+    """
     memory_bytes = num_processes = 0
     waiting = [pid]
-    while waiting:
+    while waiting and num_processes <= most_processes:
         folder = proc / str(waiting.pop())
         try:
             _, resident, shared, *_ = (folder / "statm").read_text().split()

@@ -32,12 +32,14 @@ _CONFIG = {
     "core.autocrlf": "false",
     "core.symlinks": "true",
     "core.logAllRefUpdates": "false",
+    "core.fsync": "none",
     "diff.external": "",
     "gc.auto": "0",
     "protocol.allow": "never",
     "submodule.recurse": "false",
 }
 _KEPT = PurePosixPath("/opt/rein/kept.git")
+_INDEX = PurePosixPath("/opt/rein/index")
 _PATCH = "/opt/rein/patch"
 _EXTRACT_FILE = Path(__file__).with_name("extract_patch.sh")
 _EXTRACT = PurePosixPath("/opt/rein/extract")
@@ -92,12 +94,15 @@ def _commit(tree: Path, *, repository: Path) -> None:
 
 async def extract_patch(provider: SandboxProvider, *, place: WorkPlace, kept: Path, most_bytes: int) -> bytes:
     """What the agent changed, as `git apply` takes it; empty for no change. Raises SandboxFailed, PatchRefused."""
+    index = place.scratch / "index"
+    index.mkdir(exist_ok=True)
+    shutil.copyfile(kept / "index", index / "index")
     environment = {
         **_git_environment(),
         "GIT_DIR": str(_KEPT),
         "GIT_WORK_TREE": str(WORKSPACE),
-        "GIT_INDEX_FILE": "/tmp/index",
-        "GIT_OBJECT_DIRECTORY": "/tmp/objects",
+        "GIT_INDEX_FILE": f"{_INDEX}/index",
+        "GIT_OBJECT_DIRECTORY": "/tmp",
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{_KEPT}/objects",
     }
     result = await provider.run(
@@ -107,7 +112,12 @@ async def extract_patch(provider: SandboxProvider, *, place: WorkPlace, kept: Pa
             scratch=place.scratch,
             limits=_limits(most_bytes),
             env=environment,
-            mounts=(Mount(place.tree, WORKSPACE), Mount(kept, _KEPT), Mount(_EXTRACT_FILE, _EXTRACT)),
+            mounts=(
+                Mount(place.tree, WORKSPACE),
+                Mount(kept, _KEPT),
+                Mount(_EXTRACT_FILE, _EXTRACT),
+                Mount(index, _INDEX, True),
+            ),
         )
     )
     if result.ending is not Ending.EXITED:
