@@ -16,10 +16,17 @@ class HttpSettings(BaseModel):
     """Address to listen on; 0.0.0.0 in a container."""
 
     port: int = 9700
-    """TCP port."""
+    """TCP port; 0 = any free one."""
 
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body; a larger one is refused with 413."""
+
+    stream_patience_s: float = 5.0
+    """A streamed call that takes longer is given its headers and pings first, seconds. Until then errors still have
+    their own status."""
+
+    ping_s: float = 10.0
+    """Time between pings on a stream that waits for its sample, seconds; harnesses give up silent streams."""
 
 
 class GatewayConfig(ServiceConfig):
@@ -29,7 +36,10 @@ class GatewayConfig(ServiceConfig):
     """The harnesses' side."""
 
     model: Path
-    """Folder of the policy: tokenizer.json and chat template."""
+    """Folder of the policy: tokenizer.json, tokenizer_config.json and chat template."""
+
+    model_name: str = "policy"
+    """What GET /v1/models calls it; requests may name any."""
 
     grant_secret: SecretStr
     """Verifies grants; the runners have the same."""
@@ -37,15 +47,14 @@ class GatewayConfig(ServiceConfig):
     node_patience_s: float = 60.0
     """How long a call waits for a ready node before it is answered with 503, seconds."""
 
+    engine_patience_s: float = 900.0
+    """A generation that takes longer is given up, seconds."""
+
     bus_patience_s: float = 30.0
     """How long an answer waits for its turn's acknowledgement before it is answered with 503, seconds."""
-
-    stream_patience_s: float = 10.0
-    """A streamed call that takes longer gets its headers and pings first, seconds. Until then errors still have
-    their own status."""
 
     spill_calls: int = 16
     """A call leaves its attempt's node for the least busy one when that one has this many calls fewer."""
 
     session_idle_s: float = 3600.0
-    """A session untouched for this long is dropped, seconds."""
+    """A session nobody has called for this long is closed, seconds."""

@@ -1,1 +1,1 @@
-"""The gateway's only users of HTTP."""
+"""The HTTP sides: harnesses in front, engines behind."""

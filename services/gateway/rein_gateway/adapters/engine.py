@@ -1,6 +1,10 @@
-"""vLLM's token-in, token-out route."""
+"""vLLM's generate route: token ids in, token ids out, with log-probabilities and policy versions.
 
-from collections.abc import AsyncIterator, Sequence
+Only what the engine says is believed; what it leaves out stays out (`Generation.fault` decides). `min_tokens` is never
+sent: it masks the end token inside the log-probabilities. Closing the connection aborts the request in the engine.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -10,63 +14,101 @@ import orjson
 
 from rein.v1 import identity_pb2 as pb
 from rein_gateway.domain.generation import Generation
-from rein_gateway.errors import CallDelayed
+from rein_gateway.errors import CallRefused, EngineAway, PromptTooLong
 
-PATH = "/inference/v1/generate"
+GENERATE_PATH = "/inference/v1/generate"
+_CONNECT_S = 5.0
+_JSON = {"content-type": "application/json"}
+#: How the engine's refusal of a prompt that fills its window begins.
+_TOO_LONG = "The decoder prompt (length"
 
 
-class VllmEngine:
+class HttpEngine:
     """An `Engine`; open it with `open_engine`."""
 
     def __init__(self, client: aiohttp.ClientSession) -> None:
         self._client = client
 
     async def generate(
-        self, url: str, *, token_ids: Sequence[int], sampling: pb.Sampling, cache_salt: str
+        self, url: str, *, token_ids: Sequence[int], sampling: pb.Sampling, stop_id: int, cache_salt: str
     ) -> Generation:
-        """Closing the connection, which a cancelled call does, makes the engine abort."""
-        body = {
-            "token_ids": token_ids,
-            "cache_salt": cache_salt,
-            "stream": False,
-            "sampling_params": {
-                "max_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "top_p": 1.0,
-                "top_k": -1,
-                "logprobs": 0,
-                "skip_special_tokens": False,
-            },
-        }
-        headers = {"content-type": "application/json"}
+        body = orjson.dumps(_request(token_ids, sampling, stop_id, cache_salt))
         try:
-            async with self._client.post(url + PATH, data=orjson.dumps(body), headers=headers) as response:
-                raw = await response.read()
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise CallDelayed("inference.unreachable", f"the engine did not answer: {error!r}") from error
-        if response.status != HTTPStatus.OK:
-            raise CallDelayed("inference.failed", f"the engine answered {response.status}: {raw[:200]!r}")
-        return read_generation(orjson.loads(raw))
+            async with self._client.post(url + GENERATE_PATH, data=body, headers=_JSON) as response:
+                status, reply = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise EngineAway("engine.away", f"{url}: {error or type(error).__name__}") from error
+        if status != HTTPStatus.OK:
+            raise _refusal(url, status, reply)
+        return generation_of(url, reply)
 
 
 @asynccontextmanager
-async def open_engine(*, max_calls: int = 1024) -> AsyncIterator[VllmEngine]:
-    connector = aiohttp.TCPConnector(limit=max_calls)
-    timeout = aiohttp.ClientTimeout(total=None, connect=5)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as client:
-        yield VllmEngine(client)
+async def open_engine(*, patience_s: float) -> AsyncIterator[HttpEngine]:
+    """Connections are kept; one generation may take `patience_s`."""
+    timeout = aiohttp.ClientTimeout(total=patience_s, sock_connect=_CONNECT_S)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, auto_decompress=False) as client:
+        yield HttpEngine(client)
 
 
-def read_generation(body: dict[str, Any]) -> Generation:
-    """What the engine reported; what it left out stays empty, and the turn cannot be trained on."""
-    choice = body["choices"][0]
-    ids = tuple(choice.get("token_ids") or ())
-    content = (choice.get("logprobs") or {}).get("content") or ()
-    logprobs = tuple(entry["logprob"] for entry in content)
-    if [entry.get("token_id") for entry in content] != list(ids):
-        logprobs = ()
-    spans = tuple(
-        (int(span["version"]) if str(span["version"]).isdigit() else 0, span["start"], span["end"])
-        for span in choice.get("weight_versions") or ()
-    )
-    return Generation(ids, logprobs, spans, str(choice.get("finish_reason") or "unknown"))
+def _request(token_ids: Sequence[int], sampling: pb.Sampling, stop_id: int, cache_salt: str) -> Mapping[str, Any]:
+    return {
+        "token_ids": token_ids,
+        "cache_salt": cache_salt,
+        "stream": False,
+        "sampling_params": {
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": 1.0,
+            "top_k": -1,
+            "logprobs": 0,
+            "stop_token_ids": [stop_id],
+            "skip_special_tokens": False,
+        },
+    }
+
+
+def generation_of(url: str, reply: bytes) -> Generation:
+    """The engine's reply as it is. Raises EngineAway when it is no reply of this route or was broken off."""
+    try:
+        body = orjson.loads(reply)
+        choice, usage = body["choices"][0], body.get("usage") or {}
+        content = (choice.get("logprobs") or {}).get("content") or ()
+        generation = Generation(
+            token_ids=tuple(choice.get("token_ids") or ()),
+            logprobs=tuple(each["logprob"] for each in content),
+            logprob_ids=tuple(each["token_id"] for each in content),
+            versions=tuple(
+                (_version(span["version"]), span["start"], span["end"]) for span in choice.get("weight_versions") or ()
+            ),
+            finish_reason=str(choice.get("finish_reason")),
+            num_prompt_tokens=usage.get("prompt_tokens"),
+            num_sampled_tokens=usage.get("completion_tokens"),
+        )
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise EngineAway("engine.bad_reply", f"{url}: no reply of the generate route: {reply[:200]!r}") from error
+    if generation.finish_reason in ("abort", "error"):
+        raise EngineAway("engine.aborted", f"{url}: the engine gave the request up ({generation.finish_reason})")
+    return generation
+
+
+def _version(text: str) -> int:
+    """Versions travel as text; anything but a number ("default": weights nobody published) is version 0."""
+    return int(text) if text.isdecimal() else 0
+
+
+def _refusal(url: str, status: int, reply: bytes) -> EngineAway | CallRefused | PromptTooLong:
+    detail = f"{url}: status {status}: {_message(reply)}"[:500]
+    if status != HTTPStatus.BAD_REQUEST:
+        return EngineAway("engine.failed", detail)
+    if _message(reply).startswith(_TOO_LONG):
+        return PromptTooLong("engine.prompt_too_long", detail)
+    return CallRefused("engine.refused", detail, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _message(reply: bytes) -> str:
+    try:
+        return str(orjson.loads(reply)["error"]["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return repr(reply[:200])

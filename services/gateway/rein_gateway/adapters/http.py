@@ -1,204 +1,209 @@
-"""The harnesses' side: an ASGI application that finds the dialect, checks the grant and writes the answer's form.
+"""The harnesses' side: finds the dialect, checks the grant, hands the call on and writes the answer in the asked form.
 
-A streamed call keeps its status line back for `stream_patience_s`, so that an error still has its own status; after
-that it sends headers, the stream's start and pings until the answer is there. A client that hangs up cancels its call.
+A base URL may carry any path in front. A client that hangs up cancels its handler, and with it its call. Everything is
+refused without a grant but the probes of `/`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Self
 
 import orjson
-from xxhash import xxh3_128_digest
+from aiohttp import web
 
 from rein.v1 import identity_pb2 as pb
-from rein_bus.errors import ReinError
 from rein_contracts.grants import GRANT_HEADER, GrantRefused, verify
-from rein_dialects import openai_chat
-from rein_dialects.dialect import DIALECTS, Dialect
-from rein_dialects.neutral import Answer, Request, RequestRefused
+from rein_dialects import anthropic, openai_chat
+from rein_dialects.dialect import Dialect
+from rein_dialects.neutral import Request, RequestRefused
 from rein_gateway import metrics
+from rein_gateway.adapters.answers import Writer, json_answer
+from rein_gateway.attempts import Attempts
+from rein_gateway.calls import Call, Calls
+from rein_gateway.config import GatewayConfig, HttpSettings
 from rein_gateway.errors import CallDelayed, CallRefused
-from rein_gateway.service import Call, Gateway
+from rein_gateway.wiring import Core
+from rein_service import SetupError
+from rein_service.clock import Clock
 
 END_PATH = "/rein/v1/attempts/end"
-RETRY_AFTER_S = 1
-PING_S = 5.0
+MODELS_PATH = "/v1/models"
+COUNT_PATH = "/v1/messages/count_tokens"
+DIALECTS: Mapping[str, Dialect] = {"/v1/messages": anthropic, "/v1/chat/completions": openai_chat}
 
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+#: How SDKs mark what they send again.
+_RETRY_HEADER = "x-stainless-retry-count"
+_CLOSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Exchange:
-    """One HTTP request and how to answer it."""
+class Desk:
+    """What requests are answered from."""
 
-    path: str
-    headers: Mapping[bytes, bytes]
-    receive: Receive
-    send: Send
+    calls: Calls
+    attempts: Attempts
+    clock: Clock
+    secret: bytes
+    """Verifies grants."""
+    model_name: str
 
-    def header(self, name: str) -> str:
-        return self.headers.get(name.encode(), b"").decode("latin-1")
-
-    async def reply(
-        self, body: bytes, *, status: int = HTTPStatus.OK, extra: tuple[tuple[bytes, bytes], ...] = ()
-    ) -> None:
-        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *extra]
-        await self.send({"type": "http.response.start", "status": status, "headers": head})
-        await self.send({"type": "http.response.body", "body": body})
-
-    async def body(self, *, max_bytes: int) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > max_bytes:
-                detail = f"the body is over {max_bytes} bytes"
-                raise CallRefused("request.too_large", detail, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            if not message.get("more_body"):
-                return b"".join(parts)
-
-    async def gone(self) -> None:
-        """Return once the client has hung up."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+    @classmethod
+    def of(cls, core: Core, config: GatewayConfig, *, clock: Clock) -> Self:
+        secret = config.grant_secret.get_secret_value().encode()
+        return cls(core.calls, core.attempts, clock, secret, config.model_name)
 
 
-class ClientGone(Exception):
-    """Nobody waits for an answer."""
+class HttpListener:
+    """A `Listener`; open it with `open_listener`."""
 
+    def __init__(self, desk: Desk, *, settings: HttpSettings, listening: socket.socket) -> None:
+        self._desk = desk
+        self._writer = Writer(stream_patience_s=settings.stream_patience_s, ping_s=settings.ping_s)
+        self._listening = listening
+        self._num_handled = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_finishing = False
+        application = web.Application(client_max_size=settings.max_body_bytes)
+        application.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(
+            application, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S, keepalive_timeout=120
+        )
 
-class HttpFace:
-    """`app` is the ASGI application."""
+    @property
+    def port(self) -> int:
+        return int(self._listening.getsockname()[1])
 
-    def __init__(self, gateway: Gateway, *, secret: bytes, max_body_bytes: int, stream_patience_s: float) -> None:
-        self._gateway = gateway
-        self._secret = secret
-        self._max_body_bytes = max_body_bytes
-        self._stream_patience_s = stream_patience_s
+    async def start(self) -> None:
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._listening, backlog=1024).start()
 
-    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].rstrip("/")
-        exchange = _Exchange(path, dict(scope["headers"]), receive, send)
-        dialect = next((d for end, d in DIALECTS.items() if path.endswith(end)), openai_chat)
+    async def finish(self) -> None:
+        self._is_finishing = True
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+        self._listening.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self._num_handled += 1
+        self._idle.clear()
+        dialect = _dialect_of(request.path)
         try:
-            await self._route(scope["method"], exchange)
-        except ClientGone:
-            return
-        except ReinError as error:
+            return await self._route(request)
+        except (CallRefused, CallDelayed) as error:
             metrics.CALLS_REFUSED.labels(error.code).inc()
-            await self._refuse(exchange, dialect, error)
+            return self._writer.refusal(error, dialect=dialect or openai_chat)
+        finally:
+            self._num_handled -= 1
+            if not self._num_handled:
+                self._idle.set()
 
-    async def _route(self, method: str, exchange: _Exchange) -> None:
-        path = exchange.path
-        if method in ("HEAD", "GET"):
-            models = path.endswith("/v1/models")
-            await exchange.reply(orjson.dumps({"object": "list", "data": [_MODEL]}) if models else b"{}")
-        elif path.endswith(END_PATH):
-            await self._end(exchange)
-        elif path.endswith("/v1/messages/count_tokens"):
-            self._grant(exchange)
-            request = await self._request(exchange, DIALECTS["/v1/messages"])
-            await exchange.reply(orjson.dumps({"input_tokens": self._gateway.count_tokens(request[0])}))
-        else:
-            for end, dialect in DIALECTS.items():
-                if path.endswith(end):
-                    await self._call(exchange, dialect)
-                    return
-            raise CallRefused("request.unknown_path", f"nothing is served at {path}", status=HTTPStatus.NOT_FOUND)
+    async def _route(self, request: web.Request) -> web.StreamResponse:
+        for method, end, answer in self._routes():
+            if request.method == method and request.path.endswith(end):
+                return await answer(request)
+        if request.method in ("GET", "HEAD") and "/v1/" not in request.path:
+            return json_answer({"service": "rein-gateway"})
+        text = f"{request.method} {request.path} is not served here"
+        raise CallRefused("request.unknown_path", text, status=HTTPStatus.NOT_FOUND)
 
-    def _grant(self, exchange: _Exchange) -> pb.AttemptGrant:
+    def _routes(self) -> tuple[tuple[str, str, Callable[[web.Request], Awaitable[web.StreamResponse]]], ...]:
+        return (
+            *(("POST", end, self._call) for end in DIALECTS),
+            ("POST", COUNT_PATH, self._count),
+            ("POST", END_PATH, self._end),
+            ("GET", MODELS_PATH, self._models),
+        )
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        if self._is_finishing:
+            raise CallDelayed("gateway.draining", "this gateway is about to stop; try again")
+        grant = self._grant(request)
+        dialect = _dialect_of(request.path) or openai_chat
         try:
-            return verify(exchange.header(GRANT_HEADER), secret=self._secret)
+            asked = await _parsed(request, dialect)
+            is_retry = request.headers.get(_RETRY_HEADER, "0") not in ("", "0")
+            flight = self._desk.calls.begin(Call(grant, asked, dialect, is_retry))
+        except RequestRefused as error:
+            raise CallRefused("request.malformed", str(error), status=HTTPStatus.BAD_REQUEST) from error
+        with flight.attended():
+            return await self._writer.answer(request, flight=flight, asked=asked, dialect=dialect)
+
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        self._grant(request)
+        try:
+            num_tokens = self._desk.calls.count_tokens(await _parsed(request, anthropic))
+        except RequestRefused as error:
+            raise CallRefused("request.malformed", str(error), status=HTTPStatus.BAD_REQUEST) from error
+        return json_answer({"input_tokens": num_tokens})
+
+    async def _end(self, request: web.Request) -> web.StreamResponse:
+        ended = await self._desk.attempts.end(self._grant(request))
+        if ended is None:
+            text = "this gateway has seen no call of this attempt"
+            raise CallRefused("attempt.unknown", text, status=HTTPStatus.NOT_FOUND)
+        return json_answer({"num_turns": ended.num_turns, "limit": ended.limit})
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        self._grant(request)
+        name = self._desk.model_name
+        model = {"id": name, "object": "model", "type": "model", "display_name": name, "created": 0, "owned_by": "rein"}
+        return json_answer({"object": "list", "data": [model], "has_more": False})
+
+    def _grant(self, request: web.Request) -> pb.AttemptGrant:
+        try:
+            now_s = self._desk.clock.now().timestamp()
+            return verify(request.headers.get(GRANT_HEADER, ""), secret=self._desk.secret, now_s=now_s)
         except GrantRefused as error:
             raise CallRefused("grant.refused", str(error), status=HTTPStatus.UNAUTHORIZED) from error
 
-    async def _end(self, exchange: _Exchange) -> None:
-        session = await self._gateway.end(self._grant(exchange))
-        if session is None:
-            raise CallRefused("attempt.unknown", "this gateway has no such session", status=HTTPStatus.NOT_FOUND)
-        await exchange.reply(orjson.dumps({"num_turns": session.num_turns, "limit": session.limit}))
 
-    async def _request(self, exchange: _Exchange, dialect: Dialect) -> tuple[Request, bytes]:
-        body = await exchange.body(max_bytes=self._max_body_bytes)
-        try:
-            value = orjson.loads(body)
-            if not isinstance(value, dict):
-                raise RequestRefused("the body must be a JSON object")
-            return dialect.parse_request(value), body
-        except (orjson.JSONDecodeError, RequestRefused) as error:
-            raise CallRefused("request.malformed", str(error), status=HTTPStatus.BAD_REQUEST) from error
-
-    async def _call(self, exchange: _Exchange, dialect: Dialect) -> None:
-        grant = self._grant(exchange)
-        request, body = await self._request(exchange, dialect)
-        call = Call(
-            grant=grant,
-            request=request,
-            dialect=dialect,
-            body_digest=xxh3_128_digest(body),
-            is_retry=exchange.header("x-stainless-retry-count") not in ("", "0"),
-        )
-        answering = asyncio.create_task(self._gateway.answer(call))
-        gone = asyncio.create_task(exchange.gone())
-        try:
-            await self._deliver(exchange, call, answering, gone)
-        finally:
-            for task in (answering, gone):
-                task.cancel()
-            await asyncio.wait([answering, gone])
-
-    async def _deliver(
-        self, exchange: _Exchange, call: Call, answering: asyncio.Task[Answer], gone: asyncio.Task[None]
-    ) -> None:
-        patience_s = self._stream_patience_s if call.request.is_streamed else None
-        await asyncio.wait([answering, gone], timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-        if gone.done() and not answering.done():
-            raise ClientGone
-        if not call.request.is_streamed:
-            answer = answering.result()
-            await exchange.reply(orjson.dumps(call.dialect.whole(answer, model=call.request.model)))
-            return
-        if answering.done():
-            answering.result()
-        await self._stream(exchange, call, answering, gone)
-
-    async def _stream(
-        self, exchange: _Exchange, call: Call, answering: asyncio.Task[Answer], gone: asyncio.Task[None]
-    ) -> None:
-        head = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-        await exchange.send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": head})
-        while not answering.done():
-            await _part(exchange, call.dialect.PING)
-            await asyncio.wait([answering, gone], timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not answering.done():
-                raise ClientGone
-        try:
-            answer = answering.result()
-        except (CallRefused, CallDelayed) as error:
-            await _part(exchange, call.dialect.stream_error(error.status, message=error.detail), is_last=True)
-            return
-        model = call.request.model
-        start = call.dialect.stream_start(answer_id=answer.id, model=model, prompt_tokens=answer.usage.prompt_tokens)
-        await _part(exchange, b"".join([start, *call.dialect.stream_rest(answer, model=model)]), is_last=True)
-
-    async def _refuse(self, exchange: _Exchange, dialect: Dialect, error: ReinError) -> None:
-        status = error.status if isinstance(error, CallRefused | CallDelayed) else HTTPStatus.INTERNAL_SERVER_ERROR
-        retry = ((b"retry-after", str(RETRY_AFTER_S).encode()),) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ()
-        body = orjson.dumps(dialect.error(int(status), message=error.detail))
-        await exchange.reply(body, status=int(status), extra=retry)
+@asynccontextmanager
+async def open_listener(desk: Desk, *, settings: HttpSettings) -> AsyncIterator[HttpListener]:
+    """Take the port now; requests are answered once `start` was called. Raises SetupError."""
+    listener = HttpListener(desk, settings=settings, listening=_listen(settings))
+    try:
+        yield listener
+    finally:
+        await listener.close()
 
 
-_MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rein"}
+def _listen(settings: HttpSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        raise SetupError(
+            "http.port_taken",
+            f"cannot listen on {settings.host}:{settings.port} (key http.port): {error.strerror}; "
+            "stop its owner or set another port",
+        ) from error
+    return listening
 
 
-async def _part(exchange: _Exchange, data: bytes, *, is_last: bool = False) -> None:
-    await exchange.send({"type": "http.response.body", "body": data, "more_body": not is_last})
+def _dialect_of(path: str) -> Dialect | None:
+    """The dialect in which a path is answered, its errors too."""
+    return next((dialect for end, dialect in DIALECTS.items() if end in path), None)
+
+
+async def _parsed(request: web.Request, dialect: Dialect) -> Request:
+    """Raises RequestRefused, CallRefused."""
+    try:
+        body = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise RequestRefused(f"the body is no JSON: {error}") from error
+    except web.HTTPRequestEntityTooLarge as error:
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        raise CallRefused("request.too_large", str(error.text), status=status) from error
+    if not isinstance(body, dict):
+        raise RequestRefused("the body must be a JSON object")
+    return dialect.parse_request(body)

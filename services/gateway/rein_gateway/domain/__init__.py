@@ -1,1 +1,1 @@
-"""Sessions and their chains of turns, and which node a call goes to; pure."""
+"""Sessions and their chains of turns, what may be trained on, and which node a call goes to; pure."""

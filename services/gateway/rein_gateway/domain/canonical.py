@@ -1,39 +1,51 @@
 """Digests of message histories that ignore what harnesses are known to change.
 
-An assistant message with tool calls is known by the ids the gateway minted in them, so arguments may come back with
-other spacing, key order or added defaults; its text is compared without blanks at its ends. The digest of a history is
-rolled message by message, so the digest of every beginning of a request comes at no extra cost.
+An assistant message whose tool calls carry ids this session minted is known by these ids alone, so its arguments may
+come back with other spacing, key order or added defaults. Any other call is compared as parsed JSON. Text is compared
+without blanks at the ends of an assistant's message; reasoning, which most harnesses drop, is not compared. The digest
+is rolled message by message: that of every beginning of a request comes at no extra cost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import orjson
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_128
 
-from rein_dialects.neutral import JsonObject, Message
+from rein_dialects.neutral import JsonObject, Message, ToolCall
 
 Digest = bytes
 
 
-def start(tools: Sequence[JsonObject]) -> Digest:
-    """Digest of an empty history under these tools."""
-    return xxh3_128_digest(orjson.dumps(list(tools), option=orjson.OPT_SORT_KEYS))
+class History:
+    """A history being read; `digest` is that of everything read so far."""
+
+    def __init__(self, tools: Sequence[JsonObject], *, minted: Container[str]) -> None:
+        """`minted`: ids of tool calls the gateway gave out in this session."""
+        self._hash = xxh3_128(orjson.dumps(list(tools), option=orjson.OPT_SORT_KEYS))
+        self._minted = minted
+
+    def add(self, message: Message) -> Digest:
+        """The digest with `message` at the end."""
+        self._hash.update(orjson.dumps(self._parts(message)))
+        return self._hash.digest()
+
+    def with_answer(self, message: Message) -> Digest:
+        """The digest if `message` came next; nothing is added."""
+        after = self._hash.copy()
+        after.update(orjson.dumps(self._parts(message)))
+        return after.digest()
+
+    def _parts(self, message: Message) -> list[object]:
+        if message.role != "assistant":
+            return [message.role, message.tool_call_id, message.content]
+        if message.tool_calls and all(call.id in self._minted for call in message.tool_calls):
+            return ["minted", *(call.id for call in message.tool_calls)]
+        return ["assistant", message.content.strip(), *(_call(call) for call in message.tool_calls)]
 
 
-def extend(digest: Digest, *, message: Message) -> Digest:
-    """Digest of the history with `message` after it."""
-    if message.role == "assistant" and message.tool_calls:
-        parts = ["calls", *(call.id for call in message.tool_calls)]
-    elif message.role == "assistant":
-        parts = ["assistant", message.content.strip()]
-    else:
-        parts = [message.role, message.tool_call_id, message.content]
-    return xxh3_128_digest(digest + orjson.dumps(parts))
-
-
-def history(messages: Sequence[Message], *, tools: Sequence[JsonObject]) -> list[Digest]:
-    """Digest after each message; one longer than `messages`, the first is that of the empty history."""
-    digests = [start(tools)]
-    for message in messages:
-        digests.append(extend(digests[-1], message=message))
-    return digests
+def _call(call: ToolCall) -> list[object]:
+    try:
+        arguments = orjson.loads(call.arguments)
+    except orjson.JSONDecodeError:
+        arguments = call.arguments
+    return [call.id, call.name, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS).decode()]

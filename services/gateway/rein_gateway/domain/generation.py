@@ -5,34 +5,65 @@ from dataclasses import dataclass
 
 from rein.v1 import events_pb2 as ev
 
+#: Rounding may lift the log-probability of a certain token this far above 0; impossible ones are reported as -9999.
+_MAX_LOGPROB, _MIN_LOGPROB = 1e-3, -1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a turn is withheld from training; `code` is the finding's."""
+
+    code: str
+    detail: str
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """`logprobs` and `versions` as reported, or empty where the engine left them out."""
+    """As reported; empty where the engine left something out. Nothing is filled in."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    logprob_ids: tuple[int, ...]
+    """The token each log-probability is of."""
     versions: tuple[tuple[int, int, int], ...]
-    """(version, start, end) spans over token_ids."""
+    """(version, start, end) spans over token_ids; version 0 = the engine named none."""
     finish_reason: str
+    num_prompt_tokens: int | None
+    num_sampled_tokens: int | None
 
     def spans(self) -> list[ev.VersionSpan]:
         return [ev.VersionSpan(version=version, start=start, end=end) for version, start, end in self.versions]
 
-    def fault(self) -> tuple[str, str] | None:
-        """(finding code, detail) of what makes it untrainable; None = it may be trained on."""
+    def fault(self, *, num_prompt_tokens: int) -> Fault | None:
+        """None = it may be trained on. `num_prompt_tokens` is what was sent."""
         num = len(self.token_ids)
         if num == 0:
-            return "tokens.none", "the engine reported no sampled ids"
+            return Fault("tokens.missing", "the engine reported no sampled ids")
+        if self.num_prompt_tokens != num_prompt_tokens:
+            detail = f"{num_prompt_tokens} prompt ids were sent, the engine counted {self.num_prompt_tokens}"
+            return Fault("tokens.prompt_mismatch", detail)
+        if self.num_sampled_tokens != num:
+            detail = f"the engine counted {self.num_sampled_tokens} sampled tokens and reported {num} ids"
+            return Fault("tokens.length_mismatch", detail)
+        return self._logprob_fault(num) or self._version_fault(num)
+
+    def _logprob_fault(self, num: int) -> Fault | None:
         if len(self.logprobs) != num:
-            return "tokens.length_mismatch", f"{num} sampled ids and {len(self.logprobs)} log-probabilities"
-        if not all(math.isfinite(value) and -1000 < value <= 1e-4 for value in self.logprobs):
-            return "tokens.bad_logprob", "a log-probability is not a finite number at most 0"
+            return Fault("tokens.length_mismatch", f"{num} sampled ids and {len(self.logprobs)} log-probabilities")
+        if self.logprob_ids != self.token_ids:
+            return Fault("tokens.id_mismatch", "log-probabilities are of other tokens than the sampled ids")
+        if not all(math.isfinite(value) and _MIN_LOGPROB < value <= _MAX_LOGPROB for value in self.logprobs):
+            return Fault("tokens.bad_logprob", "a log-probability is no finite number at most 0")
+        return None
+
+    def _version_fault(self, num: int) -> Fault | None:
         covered = 0
         for version, start, end in self.versions:
-            if start != covered or end < start or version <= 0:
-                return "tokens.bad_versions", f"version spans {self.versions} do not cover {num} ids by known versions"
+            if start != covered or end <= start:
+                break
+            if version <= 0:
+                return Fault("tokens.version_unknown", "the engine named no policy version for some sampled ids")
             covered = end
         if covered != num:
-            return "tokens.length_mismatch", f"{num} sampled ids and version spans over {covered}"
+            return Fault("tokens.length_mismatch", f"version spans {self.versions} do not cover {num} sampled ids")
         return None

@@ -2,7 +2,7 @@
 
 A turn continues its parent only by tokens: parent's prompt + parent's sample + the ids between. Which turn is the
 parent is found by the history's digest; the deepest one wins, so interleaved conversations of one attempt (sub-agents)
-stay apart. Turns are numbered in order of recording, without gaps.
+stay apart. Turns are numbered in order of recording, without gaps. Nothing here knows of time or of the network.
 """
 
 from array import array
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rein_dialects.neutral import Answer, Message, Request
-from rein_gateway.domain import canonical
+from rein_gateway.domain.canonical import Digest, History
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,6 @@ class Turn:
     parent: "Turn | None"
     prompt_ids: array[int]
     sampled_ids: array[int]
-    num_tokens: int
-    """Length of prompt and sample together."""
     has_ended: bool
     """The sample ended with the end of the turn."""
 
@@ -46,8 +44,26 @@ class Lineage:
 
     parent: Turn | None
     new: tuple[Message, ...]
-    digest: canonical.Digest
+    digest: Digest
     """Of the request's whole history."""
+    history: History
+
+    @property
+    def is_rewritten(self) -> bool:
+        """The history holds answers that were not sampled here, or not like this."""
+        return any(message.role == "assistant" for message in self.new)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What makes a turn of a request."""
+
+    answer: Answer
+    added_ids: Sequence[int]
+    """What its prompt adds to the parent's prompt and sample."""
+    token_ids: Sequence[int]
+    has_ended: bool
+    has_tools: bool
 
 
 @dataclass(slots=True)
@@ -55,49 +71,37 @@ class Session:
     """State of one attempt."""
 
     num_turns: int = 0
-    num_calls: int = 0
-    """Model calls begun, recorded or not."""
-    limit: str | None = None
-    """Budget that ended the rollout: "turns" or "tokens"."""
-    is_closed: bool = False
-    is_lost: bool = False
-    """Whether its last turn reached the log is not known."""
     has_tools: bool = False
-    touched_s: float = 0.0
-    _by_digest: dict[canonical.Digest, Turn] = field(default_factory=dict)
+    """Some turn came with tools."""
+    _minted: set[str] = field(default_factory=set)
+    _by_digest: dict[Digest, Turn] = field(default_factory=dict)
 
     def lineage(self, request: Request) -> Lineage:
         """The deepest recorded turn whose conversation this request goes on."""
-        digests = canonical.history(request.messages, tools=request.tools)
-        for end in range(len(request.messages), 0, -1):
-            if request.messages[end - 1].role == "assistant" and (parent := self._by_digest.get(digests[end])):
-                return Lineage(parent, request.messages[end:], digests[-1])
-        return Lineage(None, request.messages, digests[-1])
+        history = History(request.tools, minted=self._minted)
+        parent, answered = None, 0
+        digest = b""
+        for number, message in enumerate(request.messages, start=1):
+            digest = history.add(message)
+            if message.role == "assistant" and (turn := self._by_digest.get(digest)):
+                parent, answered = turn, number
+        return Lineage(parent, request.messages[answered:], digest, history)
 
-    def record(
-        self,
-        lineage: Lineage,
-        *,
-        answer: Answer,
-        prompt_ids: Sequence[int],
-        sampled_ids: Sequence[int],
-        has_ended: bool,
-    ) -> Turn:
+    def record(self, lineage: Lineage, *, sample: Sample) -> Turn:
         """Add the turn that was just acknowledged by the bus."""
-        parent = lineage.parent
-        before = parent.num_tokens if parent else 0
         turn = Turn(
             index=self.num_turns,
-            parent=parent,
-            prompt_ids=array("I", prompt_ids),
-            sampled_ids=array("I", sampled_ids),
-            num_tokens=before + len(prompt_ids) + len(sampled_ids),
-            has_ended=has_ended,
+            parent=lineage.parent,
+            prompt_ids=array("I", sample.added_ids),
+            sampled_ids=array("I", sample.token_ids),
+            has_ended=sample.has_ended,
         )
         self.num_turns += 1
-        self._by_digest[canonical.extend(lineage.digest, message=answer.message())] = turn
+        self.has_tools |= sample.has_tools
+        self._minted.update(call.id for call in sample.answer.tool_calls)
+        self._by_digest[lineage.history.with_answer(sample.answer.message())] = turn
         return turn
 
-    def is_fork(self, lineage: Lineage) -> bool:
-        """A new segment although the session has turns."""
-        return lineage.parent is None and self.num_turns > 0
+    def is_side(self, request: Request) -> bool:
+        """Titles and summaries come without the tools the session's other calls have."""
+        return self.has_tools and not request.tools
