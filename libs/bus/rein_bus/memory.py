@@ -56,8 +56,7 @@ class MemoryBus:
 
     async def publish(self, *messages: Message) -> list[Place]:
         records = [encode(message, prefix=self._broker.prefix) for message in messages]
-        if self._broker.faults.publish_delay_s:
-            await asyncio.sleep(self._broker.faults.publish_delay_s)
+        await asyncio.sleep(self._broker.faults.publish_delay_s)  # others run meanwhile, as with a real broker
         self._check_writable()
         return self._append(records)
 
