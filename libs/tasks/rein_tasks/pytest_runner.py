@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import IO, Any
 
 QUIET = ["-q", "--tb=short", "--assert=plain", "--import-mode=importlib", "--strict-markers"]
-WITHOUT = ["cacheprovider", "junitxml", "doctest", "pastebin", "legacypath", "faulthandler", "stepwise", "setuponly"]
+WITHOUT = [
+    *("cacheprovider", "junitxml", "doctest", "pastebin", "legacypath", "faulthandler", "stepwise", "setuponly"),
+    *("unraisableexception", "threadexception"),  # they collect all garbage: a third of a short run
+]
 
 
 class Recorder:

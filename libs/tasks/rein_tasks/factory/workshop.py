@@ -5,6 +5,7 @@ runs here (the package as published, with one operator changed).
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,8 @@ from rein_tasks.verification import Outcome, Places, VerifyRun, command_for, jud
 TRACE_LIMIT_S = 600.0
 TRIAL_LIMIT_S = 60
 TRIAL_CPU_LIMIT_S = 3
+PRISTINE_S = 1
+"""Modification time of unchanged files: their byte code is valid, and that of a line just replaced is not."""
 SPENT = {-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL}
 
 
@@ -43,8 +46,12 @@ class Workshop:
         """Lay out the tree and start the server of trials."""
         shutil.copytree(package_folder(self.package, cache=self._cache) / "source", self.tree)
         lay_tests(self.package, dest=self.tree, cache=self._cache)
+        for file in self.tree.rglob("*.py"):
+            os.utime(file, (PRISTINE_S, PRISTINE_S))
+        python = str(self._places.python)
+        subprocess.run([python, "-I", "-m", "compileall", "-qq", str(self.tree)], check=False)
         self._server = subprocess.Popen(
-            [str(self._places.python), "-I", "-S", "-B", str(self._install(trial_server.__file__))],
+            [python, "-I", "-S", "-B", str(self._install(trial_server.__file__))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -76,6 +83,7 @@ class Workshop:
             run = self._serve(tests)
         finally:
             file.write_bytes(pristine)
+            os.utime(file, (PRISTINE_S, PRISTINE_S))
         verdict = judge(tests, run=run)
         passed = [result.node_id for result in verdict.results if result.outcome is Outcome.PASSED]
         return Trial(passed=frozenset(passed if verdict.is_whole else ()), has_timed_out=run.has_timed_out)
