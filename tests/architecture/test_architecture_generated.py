@@ -4,8 +4,6 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -19,17 +17,9 @@ def script(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    ("name", "committed", "remedy"), [("protos", "libs/contracts", "make protos"), ("docs", "docs", "make docs")]
-)
-def test_generated_files_are_current(tmp_path: Path, name: str, committed: str, remedy: str) -> None:
-    script(name).generate(tmp_path)
-    made = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert made
-    stale = [
-        str(path.relative_to(tmp_path))
-        for path in made
-        if not (there := ROOT / committed / path.relative_to(tmp_path)).exists()
-        or there.read_bytes() != path.read_bytes()
-    ]
-    assert not stale, f"call {remedy}"
+def test_the_generated_pages_are_current(tmp_path: Path) -> None:
+    script("docs").generate(tmp_path)
+    made = sorted(tmp_path.iterdir())
+    assert [path.name for path in made] == ["configuration.md", "metrics.md", "topics.md"]
+    stale = [path.name for path in made if (ROOT / "docs" / path.name).read_text() != path.read_text()]
+    assert not stale, "call `make docs`"
