@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def test_a_process_is_stopped_and_its_record_dropped(home: Home) -> None:
-    process = start(home, "gateway", command=[sys.executable, "-c", FOR_EVER])
+    process = start(home, "gateway", order=1, command=[sys.executable, "-c", FOR_EVER])
     (entry,) = recorded(home)
     assert entry.pid == process.pid
     assert stop(home, entry, patience_s=10)
@@ -33,7 +33,7 @@ def test_a_process_is_stopped_and_its_record_dropped(home: Home) -> None:
 
 def test_a_deaf_process_and_its_children_are_killed(home: Home) -> None:
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}])\n{DEAF}"
-    process = start(home, "runner", command=[sys.executable, "-c", code])
+    process = start(home, "runner", order=1, command=[sys.executable, "-c", code])
     while home.log("runner").read_text().count("deaf") < 2:
         assert process.poll() is None
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
@@ -54,7 +54,9 @@ def test_a_number_that_belongs_to_another_process_by_now_is_left_alone(home: Hom
 
 def test_the_stack_goes_down_in_reverse_order(home: Home) -> None:
     names = ["weightserver", "gateway", "dispatcher"]
-    processes = [start(home, name, command=[sys.executable, "-c", FOR_EVER]) for name in names]
+    processes = [
+        start(home, name, order=order, command=[sys.executable, "-c", FOR_EVER]) for order, name in enumerate(names)
+    ]
     assert list(take_down(home, said=print)) == names[::-1]
     for process in processes:
         process.wait(5)

@@ -9,6 +9,7 @@ from rein_bus.localbroker import LocalBroker
 from rein_bus.preflight import preflight
 from rein_cli.stack.home import Home
 from rein_cli.stack.plan import Plan
+from rein_cli.stack.processes import note
 
 
 async def start_broker(plan: Plan, *, said: Callable[[str], None]) -> list[str]:
@@ -20,6 +21,7 @@ async def start_broker(plan: Plan, *, said: Callable[[str], None]) -> list[str]:
             began_s = time.monotonic()
             await asyncio.to_thread(broker.start)
             said(f"broker answers on {broker.servers} ({time.monotonic() - began_s:.1f} s)")
+            note(plan.home, "broker", order=0, pid=broker.pid() or 0)
             started.append("broker")
     report = await preflight(plan.kafka)
     said(f"{len(report.created)} topics created, {len(report.existing)} there and fit")
@@ -28,11 +30,6 @@ async def start_broker(plan: Plan, *, said: Callable[[str], None]) -> list[str]:
 
 def broker_runs(home: Home) -> bool:
     return _broker(home).pid() is not None
-
-
-def stop_broker(home: Home) -> None:
-    """Stop the broker that lives in `home`, if it runs."""
-    _broker(home).stop()
 
 
 def _broker(home: Home, *, plan: Plan | None = None) -> LocalBroker:

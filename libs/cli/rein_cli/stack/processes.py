@@ -25,7 +25,7 @@ class Recorded:
 
     name: str
     order: int
-    """Started as the how-manieth; stopped in reverse."""
+    """Place in the order of start; stopped in reverse."""
     pid: int
     created_s: float
     """Its start time, Unix seconds."""
@@ -40,15 +40,19 @@ class Recorded:
             return None
 
 
-def start(home: Home, name: str, *, command: Sequence[str]) -> subprocess.Popen[bytes]:
+def start(home: Home, name: str, *, order: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start `command` with its output in the stack's log of that name; records it."""
     with home.log(name).open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=home.path
         )
-    created_s = psutil.Process(process.pid).create_time()
-    record(home, Recorded(name, order=len(recorded(home)), pid=process.pid, created_s=created_s))
+    note(home, name, order=order, pid=process.pid)
     return process
+
+
+def note(home: Home, name: str, *, order: int, pid: int) -> None:
+    """Put a process that was just started on record."""
+    record(home, Recorded(name, order=order, pid=pid, created_s=psutil.Process(pid).create_time()))
 
 
 def record(home: Home, entry: Recorded) -> None:

@@ -1,8 +1,7 @@
-"""Ending a stack: every process on record, in reverse order of start, then the broker; verified dead."""
+"""Ending a stack: every process on record, the broker among them, in reverse order of start; verified dead."""
 
 from collections.abc import Callable, Collection
 
-from rein_cli.stack.broker import broker_runs, stop_broker
 from rein_cli.stack.home import Home
 from rein_cli.stack.processes import recorded, stop
 
@@ -15,7 +14,6 @@ def take_down(
     *,
     said: Callable[[str], None],
     spare: Collection[str] = (),
-    spares_broker: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> dict[str, bool]:
     """Stop what runs, except what is spared; for each process stopped, whether it went by itself."""
@@ -28,8 +26,4 @@ def take_down(
         if is_alive:
             outcome[entry.name] = went
             said(f"{entry.name} {'stopped' if went else 'had to be killed'}")
-    if not spares_broker and broker_runs(home):
-        stop_broker(home)
-        outcome["broker"] = True
-        said("broker stopped")
     return outcome
