@@ -37,6 +37,7 @@ def _own(plan: Plan, part: Part, *, grant_secret: str) -> Values:
         },
         "gateway": {"model": str(plan.model), "grant_secret": grant_secret, "http": {"port": ports.gateway}},
         "grader": {"state": str(work / "grader"), "tasks_cache": tasks_cache, "sandbox": sandbox},
+        "learner": {"state": str(work / "learner"), "weightserver": weightserver},
         "runner": {
             "grant_secret": grant_secret,
             "gateways": [f"http://127.0.0.1:{ports.gateway}"],
