@@ -70,7 +70,7 @@ def metrics() -> str:
     for service in SERVICES:
         importlib.import_module(f"rein_{service}.metrics")
     rows = [
-        (f"`{metric.name}`", metric.type, metric.documentation)
+        (f"`{metric.name}{'_total' * (metric.type == 'counter')}`", metric.type, metric.documentation)
         for metric in sorted(REGISTRY.collect(), key=lambda each: each.name)
         if metric.name.startswith("rein_")
     ]
