@@ -7,7 +7,7 @@ from rein_cli.checks import Check, fine, wrong
 from rein_harnesses import HarnessNotInstalled, harness_names, load_harness
 from rein_harnesses.install import installed_runtime
 from rein_sandboxes.root import find_root
-from rein_tasks import Split, load_task_set
+from rein_tasks import Split, TaskSetBroken, load_task_set
 
 
 def base_root(home: Path) -> Check:
@@ -34,8 +34,8 @@ def _harness(name: str, *, home: Path) -> Check:
 def task_set(folder: Path) -> Check:
     try:
         tasks = load_task_set(folder)
-    except ReinError as error:
-        return wrong("task set", error.detail, remedy="name a task set's folder (--task-set DIR)")
+    except TaskSetBroken as error:
+        return wrong("task set", str(error), remedy="name a task set's folder (--task-set DIR)")
     train, heldout = (len(tasks.of_split(split)) for split in (Split.TRAIN, Split.HELDOUT))
     if not train:
         return wrong("task set", f"{folder} has no task in split train", remedy="name another, or make one")
