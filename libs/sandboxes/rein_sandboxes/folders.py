@@ -54,10 +54,13 @@ async def remove(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    delete = ("rm", "-rf", "--one-file-system", "--", str(folder))
-    if _call(*delete):
-        _call("chmod", "-R", "u+rwX", "--", str(folder))
-        _call(*delete)
+    try:
+        shutil.rmtree(folder)  # follows no link, whatever moves meanwhile
+    except (OSError, RecursionError):
+        delete = ("rm", "-rf", "--one-file-system", "--", str(folder))
+        if _call(*delete):
+            _call("chmod", "-R", "u+rwX", "--", str(folder))
+            _call(*delete)
     if folder.exists():
         log.error("sandbox.folder_not_removed", extra={"folder": str(folder)})
 

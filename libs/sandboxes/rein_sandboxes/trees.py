@@ -95,8 +95,11 @@ def _commit(tree: Path, *, repository: Path) -> None:
 async def extract_patch(provider: SandboxProvider, *, place: WorkPlace, kept: Path, most_bytes: int) -> bytes:
     """What the agent changed, as `git apply` takes it; empty for no change. Raises SandboxFailed, PatchRefused."""
     index = place.scratch / "index"
-    index.mkdir(exist_ok=True)
-    shutil.copyfile(kept / "index", index / "index")
+    try:
+        index.mkdir(exist_ok=True)
+        shutil.copyfile(kept / "index", index / "index")
+    except OSError as error:
+        raise SandboxFailed("sandbox.no_tree", f"the index of {kept} cannot be copied: {error}") from error
     environment = {
         **_git_environment(),
         "GIT_DIR": str(_KEPT),

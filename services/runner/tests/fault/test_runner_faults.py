@@ -57,6 +57,7 @@ class FakeWorkshop:
         if self.error is not None:
             raise self.error
         tree.mkdir()
+        (tree / "index").touch()
         return Bench(
             kept=tree, command=Command(argv=("/bin/true",), env={}, files={}), harness_version="1", runtime=None
         )
