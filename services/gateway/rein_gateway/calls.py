@@ -18,7 +18,7 @@ from rein_gateway.attempts import Attempt, Attempts
 from rein_gateway.domain.events import Captured
 from rein_gateway.domain.session import Lineage, Sample
 from rein_gateway.errors import CallDelayed, CallRefused
-from rein_gateway.flights import Flight, FlightKey
+from rein_gateway.flights import Flight
 from rein_gateway.ports import Rendering
 from rein_gateway.recording import Recorder
 from rein_gateway.sampling import Sampled, Sampler, Wanted
@@ -75,8 +75,8 @@ class Calls:
             _check_turns(attempt)
         prompt = self._prompt(lineage, call.request)
         answer_id = call.dialect.ANSWER_ID_PREFIX + uuid4().hex[:24]
-        work = self._work(call, attempt, prompt, key=key, answer_id=answer_id)
-        flight = Flight(key, answer_id=answer_id, num_prompt_tokens=len(prompt.token_ids), work=work)
+        flight = Flight(key, answer_id=answer_id, num_prompt_tokens=len(prompt.token_ids))
+        flight.start(self._work(call, attempt, prompt, flight))
         attempt.add(flight)
         return flight
 
@@ -95,16 +95,16 @@ class Calls:
         ids = self._renderer.opening(request.messages, tools=request.tools)
         return Prompt(lineage, ids, ids)
 
-    async def _work(self, call: Call, attempt: Attempt, prompt: Prompt, *, key: FlightKey, answer_id: str) -> Answer:
+    async def _work(self, call: Call, attempt: Attempt, prompt: Prompt, flight: Flight) -> Answer:
         started_s = self._clock.monotonic()
         undelivered = attempt.record.pending
         if undelivered is not None:
             await self._recorder.flush(attempt.record)
-            if undelivered.key == key:
-                return replace(undelivered.captured.sample.answer, id=answer_id)
-        wanted = Wanted(attempt, prompt.token_ids, call.request.max_tokens, call.overlong)
-        captured = self._captured(call, prompt, await self._sampler.sample(wanted), answer_id)
-        await self._recorder.record(attempt.record, captured=captured, key=key)
+            if undelivered.key == flight.key:
+                return replace(undelivered.captured.sample.answer, id=flight.answer_id)
+        wanted = Wanted(attempt, prompt.token_ids, call.request.max_tokens, call.overlong, flight.note_generating)
+        captured = self._captured(call, prompt, await self._sampler.sample(wanted), flight.answer_id)
+        await self._recorder.record(attempt.record, captured=captured, key=flight.key)
         if not captured.generation.token_ids:
             raise CallDelayed("inference.no_tokens", "the engine reported no tokens for this call; try again")
         if attempt.limit == "tokens":

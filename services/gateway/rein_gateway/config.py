@@ -22,8 +22,8 @@ class HttpSettings(BaseModel):
     """Largest request body; a larger one is refused with 413."""
 
     stream_patience_s: float = 5.0
-    """A streamed call that takes longer is given its headers and pings first, seconds. Until then errors still have
-    their own status."""
+    """A streamed call that generates for longer is given its headers and pings first, seconds. Until then errors still
+    have their own status."""
 
     ping_s: float = 10.0
     """Time between pings on a stream that waits for its sample, seconds; harnesses give up silent streams."""
@@ -44,7 +44,7 @@ class GatewayConfig(ServiceConfig):
     grant_secret: SecretStr
     """Verifies grants; the runners have the same."""
 
-    node_patience_s: float = 60.0
+    node_patience_s: float = 30.0
     """How long a call waits for a ready node before it is answered with 503, seconds."""
 
     engine_patience_s: float = 900.0

@@ -16,6 +16,7 @@ import orjson
 from aiohttp import web
 
 GENERATE_PATH = "/inference/v1/generate"
+_MAX_BODY_BYTES = 64 * 1024 * 1024
 
 Reply = dict[str, Any]
 
@@ -33,7 +34,9 @@ class FakeEngine:
     error: str = "scripted"
     gate: asyncio.Event | None = None
     """Answers wait for it."""
-    spoil: Callable[[Reply], None] | None = None
+    raw: bytes | None = None
+    """Every answer is this instead."""
+    spoil: Callable[[Reply], object] | None = None
     """Changes a reply before it leaves: leave out ids, shorten log-probabilities, miscount."""
     seen: list[dict[str, Any]] = field(default_factory=list)
     """Bodies of all requests, in order."""
@@ -47,7 +50,7 @@ class FakeEngine:
         """The next sample not yet scripted."""
         self._script.append((tuple(ids), finish_reason))
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())
         self.seen.append(body)
         said = self._script.popleft() if self._script else (self.usual_ids, "stop")
@@ -62,6 +65,8 @@ class FakeEngine:
             self.num_running -= 1
         if self.status != 200:
             return _json({"error": {"message": self.error, "code": self.status}}, status=self.status)
+        if self.raw is not None:
+            return web.Response(body=self.raw)
         reply = self._reply(body, *said)
         if self.spoil is not None:
             self.spoil(reply)
@@ -94,9 +99,11 @@ def logprob_of(token: int, at: int) -> float:
 async def fake_engine(*, port: int = 0) -> AsyncIterator[FakeEngine]:
     """Serve on 127.0.0.1 until the block ends."""
     engine = FakeEngine()
-    runner = web.ServerRunner(web.Server(engine.handle, handler_cancellation=True, access_log=None))
+    application = web.Application(client_max_size=_MAX_BODY_BYTES)
+    application.router.add_post(GENERATE_PATH, engine.handle)
+    runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, shutdown_timeout=0.5)
+    site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:

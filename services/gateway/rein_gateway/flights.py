@@ -19,17 +19,24 @@ FlightKey = tuple[bytes, int | None]
 
 
 class Flight:
-    """Starts its work at once."""
+    """What the answer begins with is known before it is started."""
 
-    def __init__(
-        self, key: FlightKey, *, answer_id: str, num_prompt_tokens: int, work: Coroutine[Any, Any, Answer]
-    ) -> None:
+    task: asyncio.Task[Answer]
+
+    def __init__(self, key: FlightKey, *, answer_id: str, num_prompt_tokens: int) -> None:
         self.key = key
         self.answer_id = answer_id
         self.num_prompt_tokens = num_prompt_tokens
+        self.is_generating = False
+        """A node has taken the prompt."""
+        self._num_waiting = 0
+
+    def start(self, work: Coroutine[Any, Any, Answer]) -> None:
         self.task = asyncio.create_task(work)
         self.task.add_done_callback(_look_at)
-        self._num_waiting = 0
+
+    def note_generating(self) -> None:
+        self.is_generating = True
 
     def may_be_joined(self) -> bool:
         """It has an answer, or may get one."""

@@ -38,6 +38,8 @@ class Wanted:
     """As the harness asked."""
     overlong: Callable[[int, int], str]
     """Words for a prompt of so many tokens that may have so many."""
+    on_generating: Callable[[], None]
+    """A node takes the prompt now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Sampler:
 
     async def _generate(self, wanted: Wanted, node: Node, sampling: pb.Sampling) -> Generation:
         self._nodes.begin(node.name)
+        wanted.on_generating()
         try:
             return await self._engine.generate(
                 node.url,

@@ -1,7 +1,8 @@
 """Writing answers and errors: whole or streamed as was asked, always in the dialect's own form.
 
-A streamed call keeps its status line back for a while, so that an error still has its own status; a call that takes
-longer gets headers, the stream's start and pings first. A stream that is ready by then leaves in one piece.
+A streamed call keeps its status line back until it is generating, and then for a while, so that back-pressure and most
+errors still have their own status; a call that takes longer gets headers, the stream's start and pings first. A stream
+that is ready by then leaves in one piece.
 """
 
 from http import HTTPStatus
@@ -34,7 +35,10 @@ class Writer:
         start = dialect.stream_start(
             answer_id=flight.answer_id, model=asked.model, prompt_tokens=flight.num_prompt_tokens
         )
-        if await flight.is_over_within(self._stream_patience_s):
+        is_over = await flight.is_over_within(self._stream_patience_s)
+        while not is_over and not flight.is_generating:
+            is_over = await flight.is_over_within(self._stream_patience_s)
+        if is_over:
             rest = _rest(await flight.answer(), asked, dialect)
             return web.Response(body=start + rest, headers=_STREAM_HEADERS)
         response = web.StreamResponse(headers=_STREAM_HEADERS)

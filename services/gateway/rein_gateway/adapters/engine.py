@@ -7,6 +7,7 @@ sent: it masks the end token inside the log-probabilities. Closing the connectio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,8 @@ from rein_gateway.errors import CallRefused, EngineAway, PromptTooLong
 
 GENERATE_PATH = "/inference/v1/generate"
 _CONNECT_S = 5.0
+#: Larger bodies are sent in parts, so that the loop is not held up.
+_WHOLE_BYTES = 1024 * 1024
 _JSON = {"content-type": "application/json"}
 #: How the engine's refusal of a prompt that fills its window begins.
 _TOO_LONG = "The decoder prompt (length"
@@ -33,8 +36,9 @@ class HttpEngine:
         self, url: str, *, token_ids: Sequence[int], sampling: pb.Sampling, stop_id: int, cache_salt: str
     ) -> Generation:
         body = orjson.dumps(_request(token_ids, sampling, stop_id, cache_salt))
+        data = body if len(body) < _WHOLE_BYTES else BytesIO(body)
         try:
-            async with self._client.post(url + GENERATE_PATH, data=body, headers=_JSON) as response:
+            async with self._client.post(url + GENERATE_PATH, data=data, headers=_JSON) as response:
                 status, reply = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EngineAway("engine.away", f"{url}: {error or type(error).__name__}") from error

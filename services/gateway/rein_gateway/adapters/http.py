@@ -64,10 +64,10 @@ class HttpListener:
         self._desk = desk
         self._writer = Writer(stream_patience_s=settings.stream_patience_s, ping_s=settings.ping_s)
         self._listening = listening
-        self._num_handled = 0
+        self.num_handled = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._is_finishing = False
+        self.is_finishing = False
         application = web.Application(client_max_size=settings.max_body_bytes)
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(
@@ -83,7 +83,7 @@ class HttpListener:
         await web.SockSite(self._runner, self._listening, backlog=1024).start()
 
     async def finish(self) -> None:
-        self._is_finishing = True
+        self.is_finishing = True
         await self._idle.wait()
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class HttpListener:
         self._listening.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self._num_handled += 1
+        self.num_handled += 1
         self._idle.clear()
         dialect = _dialect_of(request.path)
         try:
@@ -100,8 +100,8 @@ class HttpListener:
             metrics.CALLS_REFUSED.labels(error.code).inc()
             return self._writer.refusal(error, dialect=dialect or openai_chat)
         finally:
-            self._num_handled -= 1
-            if not self._num_handled:
+            self.num_handled -= 1
+            if not self.num_handled:
                 self._idle.set()
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
@@ -122,7 +122,7 @@ class HttpListener:
         )
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
-        if self._is_finishing:
+        if self.is_finishing:
             raise CallDelayed("gateway.draining", "this gateway is about to stop; try again")
         grant = self._grant(request)
         dialect = _dialect_of(request.path) or openai_chat

@@ -19,8 +19,8 @@ class Turn:
 
     index: int
     parent: "Turn | None"
-    prompt_ids: array[int]
-    sampled_ids: array[int]
+    prompt_ids: "array[int]"
+    sampled_ids: "array[int]"
     has_ended: bool
     """The sample ended with the end of the turn."""
 
