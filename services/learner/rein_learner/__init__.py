@@ -1,0 +1,1 @@
+"""Updates the policy from assembled groups, checkpoints it, publishes its weights."""

@@ -1,0 +1,1 @@
+"""The only users of torch models, files and outside clients."""
