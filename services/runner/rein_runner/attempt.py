@@ -135,14 +135,15 @@ class Attempt:
 
     def _grant(self) -> str:
         request = self._request
-        expires_at_s = self._means.clock.now().timestamp() + self._wall_s + GRANT_MARGIN_S
+        issued_at_s = self._means.clock.now().timestamp()
         grant = pb.AttemptGrant(
             identity=request.identity,
             purpose=request.purpose,
             sampling=request.sampling,
             limits=request.limits,
             harness=request.harness,
-            expires_at_s=expires_at_s,
+            issued_at_s=issued_at_s,
+            expires_at_s=issued_at_s + self._wall_s + GRANT_MARGIN_S,
             issued_at_s=self._means.clock.now().timestamp(),
             policy_version=request.policy_version,
         )

@@ -192,6 +192,7 @@ async def test_the_grant_names_the_attempt_and_never_enters_the_sandbox(stage: S
     grant = grants.verify(spec.pipe.grant, secret=SECRET, now_s=stage.clock.now().timestamp())
     assert grant.identity == request().identity
     assert (grant.policy_version, grant.harness) == (7, "null")
+    assert grant.issued_at_s == stage.clock.now().timestamp()
     assert stage.gateway.grants == [spec.pipe.grant]
     assert spec.pipe.grant not in repr(spec)
     assert spec.pipe.grant not in str([spec.argv, spec.env, spec.files])
