@@ -144,7 +144,6 @@ class Attempt:
             harness=request.harness,
             issued_at_s=issued_at_s,
             expires_at_s=issued_at_s + self._wall_s + GRANT_MARGIN_S,
-            issued_at_s=self._means.clock.now().timestamp(),
             policy_version=request.policy_version,
         )
         return grants.mint(grant, secret=self._means.settings.grant_secret)
