@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from aiokafka.partitioner import murmur2
+from google.protobuf import descriptor_pool
 from google.protobuf.message import DecodeError, Message
 
 from rein_bus.errors import BusRejected
@@ -92,14 +93,13 @@ def partition_of(key: str, *, num_partitions: int) -> int:
 
 
 @cache
-def schema_digest(proto_file: bytes) -> str:
-    """First 16 hex digits of the SHA-256 of a serialized .proto file."""
-    return hashlib.sha256(proto_file).hexdigest()[:16]
+def schema_digest(type_name: str) -> str:
+    """First 16 hex digits of the SHA-256 of the .proto file that defines the message type."""
+    file = descriptor_pool.Default().FindMessageTypeByName(type_name).file
+    return hashlib.sha256(file.serialized_pb).hexdigest()[:16]
 
 
 def _headers(message: type[Message], trace: str | None) -> tuple[tuple[str, bytes], ...]:
-    headers = (
-        (TYPE_HEADER, message.DESCRIPTOR.full_name.encode()),
-        (SCHEMA_HEADER, schema_digest(message.DESCRIPTOR.file.serialized_pb).encode()),
-    )
+    name = message.DESCRIPTOR.full_name
+    headers = ((TYPE_HEADER, name.encode()), (SCHEMA_HEADER, schema_digest(name).encode()))
     return headers if trace is None else (*headers, (TRACE_HEADER, trace.encode()))

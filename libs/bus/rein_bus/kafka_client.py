@@ -66,7 +66,12 @@ _MEANINGS: tuple[tuple[tuple[type[KafkaError], ...], type[ReinError], str, str],
         "bus.old_broker",
         "the cluster lacks what Rein needs; use Apache Kafka 3.0 or newer",
     ),
-    ((UnknownTopicOrPartitionError,), BusMisconfigured, "bus.topic_missing", "create the topics: `rein topics`"),
+    (
+        (UnknownTopicOrPartitionError,),
+        BusMisconfigured,
+        "bus.topic_missing",
+        "a preflight makes it",
+    ),
     ((KafkaConnectionError,), BusTransient, "bus.unreachable", "check that a broker runs there (kafka.servers)"),
     ((KafkaError,), BusTransient, "bus.failed", "it may go well on another try"),
 )

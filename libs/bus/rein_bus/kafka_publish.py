@@ -7,9 +7,13 @@ from aiokafka import AIOKafkaProducer
 from google.protobuf.message import Message
 
 from rein_bus.codec import Encoded, encode
+from rein_bus.errors import BusMisconfigured
 from rein_bus.kafka_client import bounded
 from rein_bus.ports import Place
 from rein_bus.settings import KafkaSettings
+
+#: How long a topic may be unknown, seconds.
+TOPIC_PATIENCE_S = 5.0
 
 
 class KafkaPublisher:
@@ -29,7 +33,9 @@ class KafkaPublisher:
 
 
 async def send(producer: AIOKafkaProducer, *, records: Sequence[Encoded], prefix: str) -> list[Place]:
-    """Send in order and wait for every acknowledgement."""
+    """Send in order and wait for every acknowledgement. Raises BusMisconfigured for a topic the brokers do not know."""
+    for name in {record.topic.name(prefix) for record in records}:
+        await _check_known(producer, topic=name)
     acknowledged = [
         await producer.send(
             record.topic.name(prefix), record.value, key=record.key.encode(), headers=list(record.headers)
@@ -45,3 +51,14 @@ async def send(producer: AIOKafkaProducer, *, records: Sequence[Encoded], prefix
 
 def _names(records: Sequence[Encoded]) -> str:
     return ", ".join(sorted({record.topic.noun_event for record in records})) or "nothing"
+
+
+async def _check_known(producer: AIOKafkaProducer, *, topic: str) -> None:
+    """A topic may be just being made, so its absence counts after a while only."""
+    try:
+        async with asyncio.timeout(TOPIC_PATIENCE_S):
+            await producer.partitions_for(topic)
+    except TimeoutError as error:
+        raise BusMisconfigured(
+            "bus.topic_missing", f"the brokers know no topic {topic}; start the stack, or run a preflight, to make it"
+        ) from error

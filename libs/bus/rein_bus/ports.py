@@ -112,6 +112,8 @@ class Transaction(Protocol):
     async def commit(self, batch: Batch, *, outputs: Sequence[Message]) -> None:
         """Publish `outputs` and the position after `batch` (and all batches before it) atomically.
 
+        Durable when it returns; readers see the outputs a moment later.
+
         Raises BusFenced when another member owns the partition by now, or when the brokers did not say whether it
         went well: forget the partition's state and go on; Revoked follows, and Assigned if the partition is still
         ours. Raises BusRejected for an output that is too large; nothing is written then.

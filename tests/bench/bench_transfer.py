@@ -1,0 +1,180 @@
+"""How fast a version reaches a node's memory, against a plain one-stream protobuf-bytes gRPC transfer.
+
+Both go from a server process to a node process over loopback TCP, into a file in memory, in chunks of the same size.
+Ours is the real weight server and the client of a node; the bytes count as arrived when their digest is verified. The
+plain one is a generated stub with protobuf's own (de)serialisers and gRPC's own settings; it verifies nothing. Every
+process is a fresh one. Median of interleaved runs, each after a warm-up; one JSON line.
+"""
+
+import asyncio
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from rein.v1 import weights_pb2 as pb
+from rein.v1 import weights_pb2_grpc
+from rein_transfer.buffers import reuse_buffers
+from rein_transfer.landing import Landing
+from rein_transfer.manifest import CHUNK_BYTES, opened
+from rein_transfer.publisher import WeightPublisher
+from rein_transfer.rpc import SERVICE
+from rein_transfer.subscriber import WeightSubscriber
+from rein_transfer.wire import Chunk
+
+LIMIT = 2.0
+NUM_TENSORS, TENSOR_BYTES = 32, 8 * 1024 * 1024
+NUM_ROUNDS, NUM_RUNS = 3, 3
+MEMORY = Path("/dev/shm")
+
+
+async def serve_plain(port: str, weights: str) -> None:
+    """Chunks as anyone would write them: protobuf messages with a bytes field."""
+
+    async def subscribe(request: pb.SubscribeRequest, context: object) -> AsyncIterator[pb.WeightFrame]:
+        with opened(Path(weights)) as view:
+            for offset in range(0, view.nbytes, CHUNK_BYTES):
+                data = bytes(view[offset : offset + CHUNK_BYTES])
+                yield pb.WeightFrame(chunk=pb.WeightChunk(offset=offset, data=data))
+
+    method = grpc.unary_stream_rpc_method_handler(
+        subscribe,
+        request_deserializer=pb.SubscribeRequest.FromString,
+        response_serializer=pb.WeightFrame.SerializeToString,
+    )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Subscribe": method}),))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+async def receive_plain(port: str, target: str) -> None:
+    """Print the seconds of each run."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        stub: weights_pb2_grpc.WeightServiceAsyncStub = weights_pb2_grpc.WeightServiceStub(channel)
+        for _ in range(1 + NUM_RUNS):
+            started_s = time.perf_counter()
+            with Path(target).open("wb", buffering=0) as file:
+                async for frame in stub.Subscribe(pb.SubscribeRequest(node="bench")):
+                    file.write(frame.chunk.data)
+            print(time.perf_counter() - started_s, flush=True)
+
+
+async def receive_ours(port: str, target: str) -> None:
+    """Print the seconds of each run, as a node receives."""
+    reuse_buffers()
+    async with WeightSubscriber(f"127.0.0.1:{port}") as subscriber:
+        await subscriber.confirm(pb.ConfirmRequest(node="bench"))  # connects
+        for _ in range(1 + NUM_RUNS):
+            started_s = time.perf_counter()
+            frames = subscriber.frames(pb.SubscribeRequest(node="bench"))
+            manifest = await anext(frames)
+            assert isinstance(manifest, pb.WeightManifest)
+            with Landing(Path(target), manifest=manifest) as landing:
+                while not landing.is_complete:
+                    chunk = await anext(frames)
+                    assert isinstance(chunk, Chunk)
+                    landing.write(chunk)
+                landing.finish(is_durable=False)
+            print(time.perf_counter() - started_s, flush=True)
+            await frames.aclose()
+
+
+ROLES = {"serve_plain": serve_plain, "receive_plain": receive_plain, "receive_ours": receive_ours}
+
+
+def command(role: str, *arguments: object) -> list[str]:
+    return [sys.executable, __file__, role, *map(str, arguments)]
+
+
+@contextmanager
+def process(*words: str) -> Iterator[None]:
+    child = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        child.kill()
+        child.wait()
+
+
+def measure(role: str, *, port: int, target: Path) -> list[float]:
+    """Seconds of each run but the first, in a fresh process."""
+    output = subprocess.run(command(role, port, target), stdout=subprocess.PIPE, check=True).stdout
+    target.unlink()
+    return [float(line) for line in output.split()][1:]
+
+
+def make_tensors(path: Path) -> None:
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    random = np.random.default_rng(0)
+    size = TENSOR_BYTES // 4
+    tensors = {f"layer.{n}.weight": random.standard_normal(size, dtype=np.float32) for n in range(NUM_TENSORS)}
+    save_file(tensors, path)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def publish(port: int, *, weights: Path) -> None:
+    async with WeightPublisher(f"127.0.0.1:{port}") as publisher:
+        await publisher.publish(pb.WeightManifest(run="bench", version=1), weights=weights)
+
+
+def compare(scratch: Path, memory: Path) -> tuple[float, float]:
+    """GB/s of ours and of the plain transfer."""
+    weights = scratch / "weights.safetensors"
+    make_tensors(weights)
+    ours, plain = free_port(), free_port()
+    config = scratch / "weightserver.toml"
+    config.write_text(f'folder = "{scratch / "state"}"\nlisten.port = {ours}\n')
+    ours_s: list[float] = []
+    plain_s: list[float] = []
+    with (
+        process(sys.executable, "-m", "rein_weightserver.main", "--config", str(config)),
+        process(*command("serve_plain", plain, weights)),
+    ):
+        asyncio.run(publish(ours, weights=weights))
+        for _ in range(NUM_ROUNDS):
+            ours_s += measure("receive_ours", port=ours, target=memory / "ours")
+            plain_s += measure("receive_plain", port=plain, target=memory / "plain")
+    size_gb = weights.stat().st_size / 1e9
+    return size_gb / statistics.median(ours_s), size_gb / statistics.median(plain_s)
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        asyncio.run(ROLES[sys.argv[1]](*sys.argv[2:]))
+        return 0
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory(dir=MEMORY) as memory:
+        value, baseline = compare(Path(scratch), Path(memory))
+    line = {
+        "bench": "transfer",
+        "metric": "weights pushed into a node's memory, digest verified",
+        "value": round(value, 3),
+        "unit": "GB/s",
+        "baseline": round(baseline, 3),
+        "ratio": round(value / baseline, 2),
+        "limit": LIMIT,
+        "holds": value >= LIMIT * baseline,
+    }
+    print(json.dumps(line), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
