@@ -25,12 +25,7 @@ async def build(config: RunnerConfig, scope: Scope) -> Loop:
     await sweep(state / "live")
     means = Means(
         sandboxes=await scope.enter(open_bubblewrap(config.sandbox)),
-        workshop=LocalWorkshop(
-            state=state,
-            tasks_cache=config.tasks_cache.resolve(),
-            harness_home=config.harness_home.resolve(),
-            own_harnesses=config.harnesses,
-        ),
+        workshop=LocalWorkshop.of(config, state=state),
         gateway=await scope.enter(open_gateway(config.gateways, clock=clock, patience_s=config.gateway_patience_s)),
         blobs=BlobStore(config.blobs.url),
         clock=clock,

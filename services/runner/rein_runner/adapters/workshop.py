@@ -6,6 +6,7 @@ from pathlib import Path
 from rein.v1 import events_pb2 as ev
 from rein_harnesses import Harness, HarnessBroken, HarnessNotInstalled, HarnessUnknown, load_harness
 from rein_harnesses.install import installed_runtime
+from rein_runner.config import RunnerConfig
 from rein_runner.errors import HarnessRefused, TaskRefused
 from rein_runner.ports import Bench
 from rein_sandboxes.errors import SandboxFailed
@@ -26,6 +27,15 @@ class LocalWorkshop:
         self._own_harnesses = own_harnesses
         self._task_sets: dict[str, TaskSet] = {}
         self._harnesses: dict[str, tuple[Harness, Path | None]] = {}
+
+    @classmethod
+    def of(cls, config: RunnerConfig, *, state: Path) -> "LocalWorkshop":
+        return cls(
+            state=state,
+            tasks_cache=config.tasks_cache.resolve(),
+            harness_home=config.harness_home.resolve(),
+            own_harnesses=config.harnesses,
+        )
 
     async def set_up(self, request: ev.RolloutRequested, *, tree: Path) -> Bench:
         return await asyncio.to_thread(self._set_up, request, tree)
