@@ -2,7 +2,7 @@
 
 Uses the `rein` command as anyone would: brings a stack up, starts a run, follows it, audits it, draws its curve, writes
 `var/demo/summary.json`. Environment: HARNESS (claude-code, mini-swe-agent, mixed), SHUFFLE=1 for the control with
-shuffled rewards, STEPS, EVAL_TASKS, DEMO_HOME. Exit status 0: the run completed and its audit is clean.
+shuffled rewards, STEPS, EVAL_TASKS, DEMO_HOME, PORT_OFFSET. Exit status 0: the run completed and its audit is clean.
 """
 
 import asyncio
@@ -34,6 +34,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 EVENTS = (ev.RunChanged, ev.GroupAssembled, ev.StepCompleted, ev.RolloutFinished)
+#: As many sandboxes at once as keep the engine busy on two cores; the engine's window is the policy's.
+SETTINGS = (
+    "runner.capacity=12",
+    "grader.capacity=2",
+    "dispatcher.lease_s=20",
+    "inference.engine.max_context_tokens=2048",
+)
 HARNESSES = {
     "claude-code": {"claude-code": 1.0},
     "mini-swe-agent": {"mini-swe-agent": 1.0},
@@ -49,7 +56,8 @@ def main() -> int:
     command(BIN / "python", "-m", "rein_tasks.build", "--manifest", HERE / "tasks", "--cache", ROOT / "var" / "tasks")
     try:
         with memory_watch(home) as memory:
-            rein("up", "--home", home, "--model", HERE / "policy", *settings())
+            offset = os.environ.get("PORT_OFFSET", "0")
+            rein("up", "--home", home, "--model", HERE / "policy", "--port-offset", offset, *settings())
             has_completed = rein("run", run_file, "--follow", "--home", home, check=False) == 0
         is_clean = report(home, name, peak_rss_gib=memory.peak_gib)
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -60,8 +68,8 @@ def main() -> int:
 
 
 def settings() -> Iterator[str]:
-    """What a laptop of two cores needs set: as many sandboxes at once as keep the engine busy."""
-    for setting in ("runner.capacity=12", "grader.capacity=2", "dispatcher.lease_s=20"):
+    """`--set` for each of SETTINGS."""
+    for setting in SETTINGS:
         yield from ("--set", setting)
 
 
