@@ -118,6 +118,15 @@ def model(folder: Path) -> Check:
     return fine("model", f"{folder}: {architecture}, {num_tensors} tensors, {vocabulary} tokens")
 
 
+def longest_context_tokens(folder: Path) -> int | None:
+    """What the model in `folder` takes at most; None = it does not say, or cannot be read."""
+    try:
+        found = json.loads((folder / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
 def _num_tensors(file: Path) -> int:
     with safe_open(file, framework="numpy") as opened:
         return len(opened.keys())

@@ -84,6 +84,8 @@ class Plan:
     model: Path
     installed: Path
     """Where `make setup` put Kafka, harnesses and the sandboxes' base root."""
+    context_tokens: int = 8192
+    """Longest prompt plus answer an engine takes."""
     num_nodes: int = 1
     ports: Ports = field(default_factory=Ports)
 

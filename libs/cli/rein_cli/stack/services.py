@@ -33,7 +33,7 @@ def _own(plan: Plan, part: Part, *, grant_secret: str) -> Values:
             "model": str(plan.model),
             "node": part.name,
             "weightserver": weightserver,
-            "engine": {"port": ports.engine(part.node)},
+            "engine": {"port": ports.engine(part.node), "max_context_tokens": plan.context_tokens},
         },
         "gateway": {"model": str(plan.model), "grant_secret": grant_secret, "http": {"port": ports.gateway}},
         "grader": {"state": str(work / "grader"), "tasks_cache": tasks_cache, "sandbox": sandbox},

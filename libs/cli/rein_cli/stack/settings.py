@@ -13,6 +13,7 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from rein_bus.settings import KafkaSettings
+from rein_cli.checks import longest_context_tokens
 from rein_cli.errors import CannotDo
 from rein_cli.stack.home import Home
 from rein_cli.stack.plan import MAX_NODES, SERVICES, Plan, Ports
@@ -20,6 +21,9 @@ from rein_cli.stack.services import settings_of
 from rein_service.config import load_file, nearest
 
 Values = dict[str, Any]
+
+#: A longer context than this has to be asked for (`--set inference.engine.max_context_tokens=N`): it costs memory.
+MOST_CONTEXT_TOKENS = 8192
 
 
 class StackFile(BaseModel):
@@ -56,6 +60,7 @@ def read_plan(home: Home) -> Plan:
         owns_broker=stack.kafka is None,
         model=stack.model.resolve(),
         installed=stack.installed.resolve(),
+        context_tokens=min(MOST_CONTEXT_TOKENS, longest_context_tokens(stack.model) or MOST_CONTEXT_TOKENS),
         num_nodes=stack.nodes,
         ports=ports,
     )
