@@ -15,7 +15,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rein.v1 import events_pb2 as ev
 from rein.v1.identity_pb2 import OWNER_OPERATOR, Failure
 from rein_bus.errors import FatalError, ReinError, RejectedError
+from rein_bus.metrics import DEAD_LETTERS
 from rein_bus.ports import Place
+from rein_contracts.topics import topic_of
 
 VALUE_LIMIT_BYTES = 256 * 1024
 
@@ -58,7 +60,6 @@ class DeadLetters:
         self._limit = limit
         self._monotonic = monotonic
         self._written_s: deque[float] = deque()
-        self.num_written = 0
 
     async def write(self, letter: Letter) -> None:
         """Raises FatalError when it cannot be made durable, and (having written it) when it went over the rate."""
@@ -70,7 +71,7 @@ class DeadLetters:
                 f"the dead letter of {letter.topic}[{letter.place.partition}]@{letter.place.offset} could not be"
                 f" written, so {letter.service} stops before it: {error}",
             ) from error
-        self.num_written += 1
+        DEAD_LETTERS.labels(topic_of(letter.place.message).noun_event).inc()
         self._check_rate(letter)
 
     def _check_rate(self, letter: Letter) -> None:

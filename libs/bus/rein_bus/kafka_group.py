@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 
 from rein_bus.errors import ReinError
 from rein_bus.kafka_client import bounded, new_consumer, translated
+from rein_bus.metrics import REBALANCES
 from rein_bus.settings import KafkaSettings
 
 POLL_MS = 500
@@ -118,6 +119,7 @@ class GroupMember(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         await self._owner.on_revoking()
         self._is_rebalancing = True
+        REBALANCES.inc()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """aiokafka only logs what a listener raises, so it is kept for the next `poll`."""

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from rein_bus.codec import Encoded, encode
 from rein_bus.errors import BusMisconfigured
 from rein_bus.kafka_client import bounded
+from rein_bus.metrics import PUBLISHED
 from rein_bus.ports import Place
 from rein_bus.settings import KafkaSettings
 
@@ -43,6 +44,8 @@ async def send(producer: AIOKafkaProducer, *, records: Sequence[Encoded], prefix
         for record in records
     ]
     places = await asyncio.gather(*acknowledged)
+    for record in records:
+        PUBLISHED.labels(record.topic.noun_event).inc()
     return [
         Place(record.topic.message, place.partition, place.offset)
         for record, place in zip(records, places, strict=True)

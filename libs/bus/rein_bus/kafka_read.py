@@ -7,6 +7,7 @@ from rein.v1.identity_pb2 import Failure
 from rein_bus.codec import decode
 from rein_bus.deadletters import DeadLetters, Letter, poison
 from rein_bus.errors import BusRejected
+from rein_bus.metrics import READ
 from rein_bus.ports import Place, Record
 from rein_contracts.topics import TOPICS, topic_of
 
@@ -34,6 +35,7 @@ class RecordReader:
         except BusRejected as error:
             failure = poison(error)
         else:
+            READ.labels(self._topics[raw.topic].noun_event).inc()
             return Record(message, (raw.key or b"").decode(errors="replace"), place, raw.timestamp)
         await self._letters.write(self._letter(raw, place=place, failure=failure))
         return None

@@ -21,6 +21,7 @@ from rein_bus.kafka_client import bounded, opened_producer
 from rein_bus.kafka_group import GroupMember
 from rein_bus.kafka_publish import send
 from rein_bus.kafka_read import RecordReader
+from rein_bus.metrics import FENCED_COMMITS
 from rein_bus.ports import Assigned, Batch, Revoked
 from rein_bus.settings import KafkaSettings
 from rein_contracts.topics import topic_of
@@ -118,6 +119,7 @@ class KafkaTransaction:
         except RejectedError:
             raise
         except ReinError as error:
+            FENCED_COMMITS.inc()
             raise BusFenced("bus.fenced", f"{error.detail}; partition {batch.partition} is taken anew") from error
         finally:
             if not has_ended:

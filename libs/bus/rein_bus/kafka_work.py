@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from rein_bus.codec import tables_of
 from rein_bus.kafka_group import GroupMember
 from rein_bus.kafka_read import RecordReader
+from rein_bus.metrics import POSTPONED_COMMITS
 from rein_bus.offsets import OffsetTracker
 from rein_bus.ports import Record
 from rein_bus.settings import KafkaSettings
@@ -121,4 +122,5 @@ class KafkaWork:
             if await self._member.commit(due):
                 self._committed.update({partition: due[partition] for partition in due if partition in self._committed})
             else:
+                POSTPONED_COMMITS.inc()
                 log.info("bus.commit_postponed", extra={"group": self._member.id, "num_partitions": len(due)})

@@ -6,6 +6,7 @@ on. A single node with no replicas: never for work that matters.
 """
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,6 +21,9 @@ START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
 MAIN_CLASS = "kafka.Kafka"
 HEAP = "-Xmx512m"
+
+#: Where free ports are looked for.
+PORTS = (20_000, 32_000)
 
 #: Small machine: quick to start, few threads, no large caches.
 JVM = (HEAP, "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -73,12 +77,16 @@ def fetch_jars(*, pom: Path, into: Path) -> None:
 class LocalBroker:
     """The broker that lives in `home` and listens on 127.0.0.1:`port`."""
 
-    def __init__(self, home: Path, *, port: int, jars: Path, controller_port: int | None = None) -> None:
+    def __init__(
+        self, home: Path, *, port: int, jars: Path, controller_port: int | None = None, is_tied: bool = False
+    ) -> None:
+        """`is_tied`: it ends with the thread that starts it, however that ends (tests)."""
         self.home = home
         self.port = port
         self.log_file = home / "broker.log"
         self._controller_port = port + 1 if controller_port is None else controller_port
         self._jars = jars
+        self._is_tied = is_tied
         self._pid_file = home / "broker.pid"
         self._properties = home / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
@@ -98,14 +106,18 @@ class LocalBroker:
         if not any(self._jars.glob("kafka_*.jar")):
             raise BusMisconfigured("broker.jars_missing", f"no Kafka in {self._jars}; call `make setup`")
         for port in (self.port, self._controller_port):
-            _check_free(port)
+            if not _is_free(port):
+                raise BusMisconfigured(
+                    "broker.port_taken",
+                    f"port {port} of 127.0.0.1 is taken; stop its owner or give the broker another port",
+                )
         self._configure()
         if not (self.home / "data" / "meta.properties").exists():
             self._format(java)
         with self.log_file.open("ab") as log:
             log_start = log.tell()
             self._process = subprocess.Popen(
-                [java, *JVM, *LOGGING, "-cp", f"{self._jars}/*", MAIN_CLASS, str(self._properties)],
+                [*self._tie(), java, *JVM, *LOGGING, "-cp", f"{self._jars}/*", MAIN_CLASS, str(self._properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -146,6 +158,10 @@ class LocalBroker:
             return None
         return pid if str(self._properties).encode() in command else None
 
+    def _tie(self) -> list[str]:
+        tie = shutil.which("setpriv") if self._is_tied else None
+        return [tie, "--pdeathsig", "TERM"] if tie is not None else []
+
     def _configure(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         self._properties.write_text(
@@ -171,7 +187,7 @@ class LocalBroker:
 
     def _await_ready(self, process: subprocess.Popen[bytes], *, log_start: int) -> None:
         deadline_s = time.monotonic() + START_TIMEOUT_S
-        while not (_answers(self.port) and b"Kafka Server started" in self.log_file.read_bytes()[log_start:]):
+        while not (b"Kafka Server started" in self.log_file.read_bytes()[log_start:] and _answers(self.port)):
             if process.poll() is not None:
                 raise FatalError("broker.ended", self._blame(f"Kafka ended with status {process.returncode}"))
             if time.monotonic() > deadline_s:
@@ -191,11 +207,15 @@ class LocalBroker:
 
 
 def free_ports(num_ports: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(num_ports)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports that were free a moment ago, from below those the kernel gives to outgoing connections.
+
+    One of those could be anybody's by the time a broker has started.
+    """
+    ports: list[int] = []
+    while len(ports) < num_ports:
+        port = random.randrange(*PORTS)
+        if port not in ports and _is_free(port):
+            ports.append(port)
     return ports
 
 
@@ -208,14 +228,12 @@ def _program(name: str, *, package: str) -> str:
     return path
 
 
-def _check_free(port: int) -> None:
+def _is_free(port: int) -> bool:
     try:
         socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        raise BusMisconfigured(
-            "broker.port_taken",
-            f"port {port} of 127.0.0.1 is taken ({error.strerror}); stop its owner or give the broker another port",
-        ) from error
+    except OSError:
+        return False
+    return True
 
 
 def _answers(port: int) -> bool:

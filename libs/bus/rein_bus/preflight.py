@@ -76,11 +76,11 @@ async def preflight(settings: KafkaSettings, *, topics: Sequence[Topic] = TOPICS
 def mismatches(topic: Topic, *, found: Found, prefix: str) -> list[str]:
     """What of an existing topic does not fit the table: thing, place and remedy of each."""
     name = topic.name(prefix)
-    wanted = {key: value for key, value in _configs(topic).items() if key != "max.message.bytes"}
+    wanted = _configs(topic)
     problems = [
-        f"topic {name} has {key}={found.configs.get(key)}, Rein needs {value}; change it with kafka-configs"
-        for key, value in wanted.items()
-        if found.configs.get(key) != value
+        f"topic {name} has {key}={found.configs.get(key)}, Rein needs {wanted[key]}; change it with kafka-configs"
+        for key, fits in (("cleanup.policy", _is_equal), ("retention.ms", _is_long_enough))
+        if not fits(found.configs.get(key, ""), wanted[key])
     ]
     if found.num_partitions != topic.partitions:
         problems.append(
@@ -102,6 +102,15 @@ async def drop_topics(settings: KafkaSettings, *, topics: Sequence[Topic] = TOPI
     """Delete Rein's topics with all they hold; those that do not exist are passed over."""
     async with opened_admin(settings) as admin, bounded(settings, "delete the topics"):
         await admin.delete_topics([topic.name(settings.prefix) for topic in topics])
+
+
+def _is_equal(found: str, wanted: str) -> bool:
+    return found == wanted
+
+
+def _is_long_enough(found: str, wanted: str) -> bool:
+    """Milliseconds; -1 = for ever."""
+    return found == "-1" or (wanted != "-1" and found.isdigit() and int(found) >= int(wanted))
 
 
 def _configs(topic: Topic) -> dict[str, str]:

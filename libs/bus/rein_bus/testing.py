@@ -37,7 +37,8 @@ def kafka_servers(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPath
     jars = pytestconfig.rootpath / "var" / "kafka" / "libs"
     fetch_jars(pom=pytestconfig.rootpath / "deploy" / "kafka" / "pom.xml", into=jars)
     port, controller_port = free_ports(2)
-    broker = LocalBroker(tmp_path_factory.mktemp("kafka"), port=port, controller_port=controller_port, jars=jars)
+    home = tmp_path_factory.mktemp("kafka")
+    broker = LocalBroker(home, port=port, controller_port=controller_port, jars=jars, is_tied=True)
     broker.start()
     try:
         yield broker.servers

@@ -100,11 +100,6 @@ async def until(session: Transaction, wanted: type[Any], *, partition: int | Non
     raise AssertionError("the session ended")
 
 
-async def all_assigned(session: Transaction) -> None:
-    for _ in range(PARTITIONS):
-        await until(session, Assigned)
-
-
 # ---- publish -----------------------------------------------------------------------------------
 
 
@@ -372,7 +367,8 @@ async def test_an_output_too_large_is_refused_and_the_batch_can_still_be_committ
 
 async def test_a_commit_covers_the_batches_before_it(bus: Bus) -> None:
     async with bus.transact(FINISHED, group="assembler") as session:
-        await all_assigned(session)
+        for _ in range(PARTITIONS):
+            await until(session, Assigned)
         await bus.publish(finished(1, member=0))
         await until(session, Batch)
         await bus.publish(finished(1, member=1))

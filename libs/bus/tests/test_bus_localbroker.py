@@ -1,12 +1,13 @@
 """The local broker: what keeps it from starting is named; data survive a crash."""
 
+import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
 from rein.v1 import events_pb2 as ev
-from rein_bus.errors import BusMisconfigured
+from rein_bus.errors import BusMisconfigured, BusTransient
 from rein_bus.kafka import KafkaBus
 from rein_bus.localbroker import LocalBroker, fetch_jars, free_ports
 from rein_bus.preflight import preflight
@@ -51,26 +52,36 @@ def test_stopping_what_does_not_run_is_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
-async def test_data_survive_a_crash_and_another_process_can_stop_it(
+async def test_an_open_bus_outlives_a_crash_of_the_broker_which_keeps_its_data(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     jars = pytestconfig.rootpath / "var" / "kafka" / "libs"
     fetch_jars(pom=pytestconfig.rootpath / "deploy" / "kafka" / "pom.xml", into=jars)
     port, controller_port = free_ports(2)
     broker = LocalBroker(tmp_path, port=port, controller_port=controller_port, jars=jars)
-    settings = KafkaSettings(servers=broker.servers)
+    settings = KafkaSettings(servers=broker.servers, request_timeout_s=10.0)
     broker.start()
     try:
         await preflight(settings, topics=[POLICIES])
-        async with KafkaBus(settings) as bus:
+        async with KafkaBus(settings) as bus, bus.work(ev.PolicyPublished, group="learner") as work:
             await bus.publish(ev.PolicyPublished(run="r", version=1))
-        broker.kill()
-        broker.start()
-        broker.start()  # runs already
-        async with KafkaBus(settings) as bus:
+            await work.done(await work.take())
+            broker.kill()
+            with pytest.raises(BusTransient, match=r"publish policy\.published"):
+                await bus.publish(ev.PolicyPublished(run="r", version=2))
+            await asyncio.to_thread(broker.start)
+            await asyncio.to_thread(broker.start)  # runs already: nothing to do
+
+            await bus.publish(ev.PolicyPublished(run="r", version=3))
+            seen = 0
+            while seen < 3:  # version 2 may have arrived after all
+                message = (await work.take()).message
+                assert isinstance(message, ev.PolicyPublished)
+                assert message.version > 1
+                seen = message.version
             found = await bus.newest(ev.PolicyPublished, key="r")
         assert found is not None
-        assert found.message == ev.PolicyPublished(run="r", version=1)
+        assert found.message == ev.PolicyPublished(run="r", version=3)
     finally:
         LocalBroker(tmp_path, port=port, controller_port=controller_port, jars=jars).stop()
     assert broker.pid() is None

@@ -27,6 +27,12 @@ def test_a_fitting_topic_has_no_mismatch() -> None:
     assert mismatches(TURNS, found=FITTING, prefix="rein") == []
 
 
+@pytest.mark.parametrize("retention_ms", ["-1", str(30 * 24 * 3600 * 1000)])
+def test_a_topic_may_keep_its_records_longer(retention_ms: str) -> None:
+    found = replace(FITTING, configs={**FITTING.configs, "retention.ms": retention_ms})
+    assert mismatches(TURNS, found=found, prefix="rein") == []
+
+
 @pytest.mark.parametrize(
     ("found", "told"),
     [
