@@ -6,6 +6,7 @@ never signalled. Stopping a process also ends every descendant it left behind.
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from rein_cli.stack.home import Home
 
 #: Start times are compared with this tolerance, seconds; the system counts them in ticks.
 TICK_S = 0.5
+#: Between two looks at a process that is to end, and how long one that was killed may take, seconds.
+POLL_S, KILLED_S = 0.02, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,9 @@ class Recorded:
         try:
             process = psutil.Process(self.pid)
             is_same = abs(process.create_time() - self.created_s) < TICK_S
-            return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.NoSuchProcess:
             return None
+        return process if is_same and _is_alive(process) else None
 
 
 def start(home: Home, name: str, *, order: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -71,13 +74,29 @@ def stop(home: Home, entry: Recorded, *, patience_s: float) -> bool:
     if process := entry.process():
         family = [process, *process.children(recursive=True)]
         _signal(process, psutil.Process.terminate)
-        _, alive = psutil.wait_procs([process], timeout=patience_s)
-        went_by_itself = not alive
+        went_by_itself = _have_ended([process], within_s=patience_s)
         for member in family:
             _signal(member, psutil.Process.kill)
-        psutil.wait_procs(family, timeout=10)
+        _have_ended(family, within_s=KILLED_S)
     (home.processes / f"{entry.name}.json").unlink(missing_ok=True)
     return went_by_itself
+
+
+def _have_ended(processes: Sequence[psutil.Process], *, within_s: float) -> bool:
+    """Wait until none of them runs. One that has ended but was not collected by its parent yet has ended."""
+    deadline_s = time.monotonic() + within_s
+    while any(map(_is_alive, processes)):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: psutil.Process, send: Callable[[psutil.Process], None]) -> None:
