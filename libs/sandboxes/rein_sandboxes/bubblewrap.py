@@ -63,7 +63,8 @@ class Bubblewrap:
             await self._require_check(reader, launch=launch)
             stack.enter_context(watch)
             ended = await watch.end(deadline_s=started_s + spec.limits.wall_s)
-            await asyncio.wait_for(reader.ended(), self._settings.start_s)
+            await self._require_silence(reader)
+            self._require_disk(spec.scratch)  # what ran on a full disk says nothing
             return SandboxResult(
                 ending=watch.ending,
                 exit_status=ended.status,
@@ -108,6 +109,12 @@ class Bubblewrap:
             detail = (said + reader.kept()).decode(errors="replace").strip()
             raise SandboxFailed("sandbox.check_failed", f"the sandbox is not tight: {detail[:500]}")
 
+    async def _require_silence(self, reader: OutputReader) -> None:
+        try:
+            await asyncio.wait_for(reader.ended(), self._settings.start_s)
+        except TimeoutError as error:
+            raise SandboxFailed("sandbox.undead", "something still holds the output of an ended sandbox") from error
+
 
 @asynccontextmanager
 async def open_bubblewrap(settings: SandboxSettings) -> AsyncIterator[Bubblewrap]:
@@ -117,6 +124,7 @@ async def open_bubblewrap(settings: SandboxSettings) -> AsyncIterator[Bubblewrap
         raise SandboxesUnusable("sandbox.no_bwrap", f"{settings.bwrap} is not installed; `apt-get install bubblewrap`")
     home.mkdir(parents=True, exist_ok=True)
     base = _host_base(home) if settings.base == "host" else _root_base(home)
+    _allow_descriptors()
     groups = cgroups.find_control_groups()
     if groups is None:
         log.warning("sandbox.no_control_groups", extra={"detail": "memory and processes are limited by measuring"})
@@ -125,6 +133,12 @@ async def open_bubblewrap(settings: SandboxSettings) -> AsyncIterator[Bubblewrap
     provider = Bubblewrap(base=base, settings=settings, groups=groups)
     await _try(provider, home=home)
     yield provider
+
+
+def _allow_descriptors() -> None:
+    """A sandbox takes half a dozen descriptors; the usual soft limit is enough for 150 of them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _root_base(home: Path) -> Base:

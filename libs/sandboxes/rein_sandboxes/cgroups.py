@@ -6,13 +6,13 @@ takes over.
 """
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 PREFIX = "rein-"
+"""Of a group's name; the id of the process that made it and the sandbox's name follow."""
 
 
 class ControlGroup(Protocol):
@@ -37,8 +37,9 @@ class ControlGroups(Protocol):
     def make(self, name: str, *, memory_bytes: int | None, processes: int | None) -> ControlGroup:
         """Raises OSError."""
 
-    def leftovers(self) -> Iterable[Path]:
-        """Folders of groups whose sandbox is gone."""
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where groups are made."""
 
 
 def find_control_groups(
@@ -70,8 +71,12 @@ class GroupsV1:
     memory: Path
     pids: Path
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.memory, self.pids)
+
     def make(self, name: str, *, memory_bytes: int | None, processes: int | None) -> "GroupV1":
-        group = GroupV1(memory=self.memory / f"{PREFIX}{name}", pids=self.pids / f"{PREFIX}{name}")
+        group = GroupV1(memory=self.memory / _name(name), pids=self.pids / _name(name))
         try:
             group.memory.mkdir()
             group.pids.mkdir()
@@ -83,9 +88,6 @@ class GroupsV1:
             group.remove()
             raise
         return group
-
-    def leftovers(self) -> Iterable[Path]:
-        return [path for parent in (self.memory, self.pids) for path in parent.glob(f"{PREFIX}*") if _is_empty(path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,12 @@ class GroupsV2:
 
     parent: Path
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.parent,)
+
     def make(self, name: str, *, memory_bytes: int | None, processes: int | None) -> "GroupV2":
-        group = GroupV2(self.parent / f"{PREFIX}{name}")
+        group = GroupV2(self.parent / _name(name))
         try:
             group.folder.mkdir()
             (group.folder / "memory.max").write_text("max" if memory_bytes is None else str(memory_bytes))
@@ -137,9 +143,6 @@ class GroupsV2:
             group.remove()
             raise
         return group
-
-    def leftovers(self) -> Iterable[Path]:
-        return [path for path in self.parent.glob(f"{PREFIX}*") if _is_empty(path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +169,19 @@ class GroupV2:
 
 
 def sweep(groups: ControlGroups) -> int:
-    """Remove the groups of sandboxes that are gone; how many there were."""
-    leftovers = list(groups.leftovers())
+    """Remove the groups whose makers are dead; how many there were."""
+    leftovers = [path for parent in groups.folders for path in _left(parent)]
     _remove(*leftovers)
     return len(leftovers)
 
 
-def _is_empty(folder: Path) -> bool:
-    try:
-        return not (folder / "cgroup.procs").read_text()
-    except FileNotFoundError:
-        return False
+def _name(sandbox: str) -> str:
+    return f"{PREFIX}{os.getpid()}-{sandbox}"
+
+
+def _left(parent: Path) -> list[Path]:
+    groups = parent.glob(f"{PREFIX}*")
+    return [path for path in groups if not Path("/proc", path.name.removeprefix(PREFIX).partition("-")[0]).exists()]
 
 
 def _field(file: Path, name: str) -> int:

@@ -123,9 +123,11 @@ async def extract_patch(provider: SandboxProvider, *, place: WorkPlace, kept: Pa
             ),
         )
     )
+    if result.ending is Ending.OUTPUT_FLOOD:
+        raise PatchRefused("policy.patch_too_large", f"the patch has more than {most_bytes} bytes")
     if result.ending is not Ending.EXITED:
         raise PatchRefused(
-            f"policy.patch_{result.ending.value}", f"taking the patch reached a limit ({most_bytes} bytes of patch)"
+            f"policy.patch_{result.ending.value}", "git could not take the patch within its limits of time and memory"
         )
     if result.exit_status:
         detail = result.output[-500:].decode(errors="replace").strip()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rein_sandboxes.bubblewrap import Bubblewrap, open_bubblewrap
-from rein_sandboxes.cgroups import find_control_groups
+from rein_sandboxes.cgroups import PREFIX, GroupsV2, find_control_groups, sweep
 from rein_sandboxes.errors import SandboxesUnusable, SandboxFailed
 from rein_sandboxes.ports import Ending, SandboxLimits, SandboxResult, SandboxSpec
 from rein_sandboxes.settings import SandboxSettings
@@ -124,7 +124,14 @@ async def test_control_groups_are_gone_afterwards(run: Run) -> None:
     if groups is None:
         pytest.skip("no control groups on this machine")
     await run("true")
-    assert not [path for path in groups.leftovers() if "test-" in path.name]
+    assert not [path for folder in groups.folders for path in folder.glob(f"{PREFIX}{os.getpid()}-*")]
+
+
+def test_a_sweep_takes_groups_of_dead_makers_only(tmp_path: Path) -> None:
+    for name in ("rein-4194304-dead", f"rein-{os.getpid()}-living", "other"):
+        (tmp_path / name).mkdir()
+    assert sweep(GroupsV2(parent=tmp_path)) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {f"rein-{os.getpid()}-living", "other"}
 
 
 async def test_the_kernels_view_of_descriptors_does_not_grow(run: Run) -> None:

@@ -191,7 +191,7 @@ async def test_a_patch_that_is_too_large_is_the_policys(task: Tree) -> None:
     (task.tree / "big.bin").write_bytes(os.urandom(300_000))
     with pytest.raises(PatchRefused) as refusal:
         await task.patch(most_bytes=100_000)
-    assert refusal.value.code == "policy.patch_output_flood"
+    assert refusal.value.code == "policy.patch_too_large"
 
 
 def new_file(path: bytes, *, mode: bytes = b"100644", line: bytes = b"x") -> bytes:
