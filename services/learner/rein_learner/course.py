@@ -137,8 +137,6 @@ class Course:
             self._means, spec=self._spec, student=self._student, offsets=offsets, completed=completed
         )
         _report(completed, studied)
-        if step == self._spec.steps:
-            await self.export()
         await self._announce()
 
     def _judge(self, studied: Studied, *, step: int) -> None:
@@ -152,8 +150,10 @@ class Course:
             )
 
     async def _announce(self) -> None:
-        """Weights first: whoever reads the event can have them."""
+        """Weights first, and before the last step's event the final model: whoever reads the event can have them."""
         record = self._checkpoint.record
+        if record.step == self._spec.steps:
+            await self.export()
         await self._means.weights.publish(record.manifest, weights=self._checkpoint.weights)
         completed = () if record.completed is None else (record.completed,)
         await self._means.bus.publish(record.policy, *completed)

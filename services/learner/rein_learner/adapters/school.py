@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
 
 from rein.v1 import events_pb2 as ev
@@ -43,7 +44,7 @@ class TorchSchool:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def enrol(self, spec: ev.RunSpec) -> "ThreadedStudent":
-        student = await self.do(lambda: self._enrol(spec))
+        student = await self.do(lambda: new_student(spec, settings=self._settings))
         return ThreadedStudent(student, source=Path(spec.model), school=self)
 
     async def do(self, work: Callable[[], T]) -> T:
@@ -53,16 +54,6 @@ class TorchSchool:
     def _prepare(self) -> None:
         if self._settings.threads:
             torch.set_num_threads(self._settings.threads)
-        AttentionInterface.register(ATTENTION, packed_attention)
-
-    def _enrol(self, spec: ev.RunSpec) -> TorchStudent:
-        model = load_policy(Path(spec.model), device=self._settings.device)
-        return TorchStudent(
-            model,
-            spec=spec,
-            min_agreement_tokens=self._settings.min_agreement_tokens,
-            tolerance=self._settings.probe_tolerance_nats,
-        )
 
 
 class ThreadedStudent:
@@ -89,17 +80,28 @@ class ThreadedStudent:
         await self._school.do(lambda: export_policy(self._student.model, source=self._source, folder=folder))
 
 
+def new_student(spec: ev.RunSpec, *, settings: TorchSettings) -> TorchStudent:
+    """The run's initial policy. Blocks. Raises ModelUnusable."""
+    return TorchStudent(
+        load_policy(Path(spec.model), device=settings.device),
+        spec=spec,
+        min_agreement_tokens=settings.min_agreement_tokens,
+        tolerance=settings.probe_tolerance_nats,
+    )
+
+
 def load_policy(folder: Path, *, device: str) -> PreTrainedModel:
-    """The policy in float32, running packed attention (registered before). Raises ModelUnusable."""
+    """The policy in float32, running packed attention. Raises ModelUnusable."""
+    AttentionInterface.register(ATTENTION, packed_attention)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=ATTENTION, local_files_only=True
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelUnusable(folder, " ".join(str(error).split())[:500]) from error
     assert isinstance(model, PreTrainedModel)
     torch.nn.Module.to(model, device)
-    model.eval()  # no dropout: what is learnt from must be what was sampled
+    model.train(mode=False)  # no dropout: what is learnt from must be what was sampled
     return model
 
 
