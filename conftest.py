@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["rein_bus.testing"]
+pytest_plugins = ["rein_bus.testing", "rein_cli.testing"]
 
 # A busy machine is no failing property: how long an example takes says nothing here.
 settings.register_profile("rein", deadline=None)
