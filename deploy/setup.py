@@ -9,6 +9,7 @@ missing is listed with the command that brings it. Exit status: 0 ready, 1 a ste
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,20 +70,26 @@ def _projects(top: str) -> list[Path]:
 
 def _python_commands() -> list[list[str]]:
     uv = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("uv=="))
-    editable = [argument for folder in distributions() for argument in ("--editable", folder)]
+    install = [str(PYTHON), "-m", "uv", "pip", "install", "--python", str(PYTHON), "--constraint", "constraints.txt"]
+    # Ours are built with the pinned hatchling, once installed, instead of one fetched anew for each.
+    own = [
+        argument
+        for folder in distributions()
+        for argument in ("--no-build-isolation-package", f"rein-{Path(folder).name}", "--editable", folder)
+    ]
     return [
         *([] if PYTHON.exists() else [[sys.executable, "-m", "venv", str(ROOT / ".venv")]]),
         [str(PYTHON), "-m", "pip", "install", "--quiet", uv],
+        [*install, "hatchling", "editables"],
         [
-            *(str(PYTHON), "-m", "uv", "pip", "install", "--compile-bytecode"),
-            *("--python", str(PYTHON), "--constraint", "constraints.txt", "--override", "deploy/overrides.txt"),
-            *("--requirement", "deploy/dev.txt", *editable),
+            *(*install, "--compile-bytecode", "--override", "deploy/overrides.txt"),
+            *("--requirement", "deploy/dev.txt", *own),
         ],
     ]
 
 
 def _kafka_commands() -> list[list[str]]:
-    copy = ["mvn", "-B", "-q", "-f", "deploy/kafka/pom.xml", "dependency:copy-dependencies"]
+    copy = ["mvn", "-B", "-f", "deploy/kafka/pom.xml", "dependency:copy-dependencies"]
     return [[*copy, "-DincludeScope=runtime", f"-DoutputDirectory={VAR / 'kafka' / 'libs'}"]]
 
 
@@ -216,7 +223,7 @@ def _run(command: list[str], *, log: str) -> bool:
 
 
 def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").split("\n")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", path.read_text(errors="replace")).split("\n")
     return next((line.strip()[-100:] for line in reversed(lines) if line.strip()), "working")
 
 
