@@ -107,6 +107,8 @@ async def _connection(serving: StandIn, reader: asyncio.StreamReader, writer: as
             f"HTTP/1.1 {status} .\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
         )
         await writer.drain()
+        if headers.get("connection", "").lower() == "close":
+            return
 
 
 def _chat(command: str, *, number: int) -> dict[str, Any]:
