@@ -48,9 +48,9 @@ async def _ask(pipe: PipeTarget) -> bytes:
     place = urlsplit(pipe.url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\n{GRANT_HEADER}: {pipe.grant}\r\nconnection: close\r\n"
-        kind = f"content-type: application/json\r\ncontent-length: {len(_QUESTION)}\r\n\r\n"
-        writer.write(f"{head}{kind}".encode() + _QUESTION)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\n{GRANT_HEADER}: {pipe.grant}\r\n"
+        rest = f"connection: close\r\ncontent-type: application/json\r\ncontent-length: {len(_QUESTION)}\r\n\r\n"
+        writer.write(f"{head}{rest}".encode() + _QUESTION)
         answer = await reader.readuntil(b"\r\n\r\n")
         await reader.read()
         return answer
