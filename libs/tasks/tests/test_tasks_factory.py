@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rein_tasks.factory.admission import Candidate, Trial, admit, candidates, choose_listed, task_name
 from rein_tasks.factory.coverage import Coverage, Reach, coverage_of, read_reaches
+from rein_tasks.factory.journal import Journal
 from rein_tasks.factory.making import make_tasks
 from rein_tasks.factory.readmission import readmit
 from rein_tasks.model import Package, Split, Task, TaskSet
@@ -130,3 +131,30 @@ def test_a_task_that_no_longer_holds_is_reported(make_task: Callable[..., Task],
     task_set = TaskSet(name="tiny", packages=(task.package,), tasks=(task,))
     failures = readmit(task_set, cache=cache, python=python, report=lambda text: None)
     assert failures == ["tiny-core-0005: passes with its fault"]
+
+
+def test_a_journal_asks_once_and_remembers_in_its_folder(tmp_path: Path) -> None:
+    seen = Trial(passed=frozenset("ab"), has_timed_out=False)
+    asked: list[str] = []
+
+    def find_out() -> Trial:
+        asked.append("trial")
+        return seen
+
+    for _ in range(2):
+        journal = Journal(tmp_path / "factory", name="tiny")
+        assert journal.trial(["m.py", 1, "a < b", 1], find_out=find_out) == seen
+        assert journal.trial(["m.py", 1, "a < b", 1], find_out=find_out) == seen
+    assert asked == ["trial"]
+
+
+def test_a_journal_cut_off_in_a_line_goes_on(tmp_path: Path) -> None:
+    seen = Trial(passed=frozenset(), has_timed_out=True)
+    Journal(tmp_path, name="tiny").trial(["a"], find_out=lambda: seen)
+    file = tmp_path / "tiny.trials.jsonl"
+    file.write_text(file.read_text() + '{"key": "b')
+    journal = Journal(tmp_path, name="tiny")
+    other = Trial(passed=frozenset("x"), has_timed_out=False)
+    assert journal.trial(["a"], find_out=lambda: other) == seen
+    assert journal.trial(["b"], find_out=lambda: other) == other
+    assert Journal(tmp_path, name="tiny").trial(["b"], find_out=lambda: seen) == other

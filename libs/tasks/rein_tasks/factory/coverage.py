@@ -40,6 +40,10 @@ def read_reaches(text: str) -> list[Reach]:
     return [reach for reach in reaches if _is_plain(reach.node_id)]
 
 
+def write_reaches(reaches: Sequence[Reach]) -> str:
+    return "".join(json.dumps({"id": reach.node_id, "reached": reach.lines}) + "\n" for reach in reaches)
+
+
 def coverage_of(reaches: Sequence[Reach]) -> Coverage:
     tests_at: dict[tuple[str, int], list[str]] = defaultdict(list)
     tests_of: dict[str, list[str]] = defaultdict(list)

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -17,7 +18,8 @@ from rein_tasks.cache import package_folder
 from rein_tasks.errors import VerifierBroken
 from rein_tasks.factory import trace_plugin, trial_server
 from rein_tasks.factory.admission import Trial
-from rein_tasks.factory.coverage import Coverage, coverage_of, read_reaches
+from rein_tasks.factory.coverage import Coverage, Reach, coverage_of, read_reaches
+from rein_tasks.factory.journal import Journal
 from rein_tasks.model import Package
 from rein_tasks.subprocess_runner import run_in_subprocess
 from rein_tasks.trees import lay_tests
@@ -39,6 +41,8 @@ class Workshop:
         self.tree = folder / "tree"
         self._cache = cache
         self._lines_file = folder / "lines.jsonl"
+        self._journal = Journal(cache / "factory", name=package.folder_name)
+        self._num_asked: Counter[tuple[object, ...]] = Counter()
         self._server: subprocess.Popen[str] | None = None
         self._places = Places(python=python, site=cache / "site", tree=self.tree, report=folder / "report.jsonl")
 
@@ -73,7 +77,19 @@ class Workshop:
                 yield path, file.read_bytes().decode()
 
     def trial(self, path: str, *, line: int, text: str, tests: Sequence[str]) -> Trial:
-        """Run tests with one line replaced, and put the line back."""
+        """Run tests with one line replaced, and put the line back. The second of two equal trials is run again."""
+        question = (path, line, text, *tests)
+        self._num_asked[question] += 1
+        return self._journal.trial(
+            [*question, self._num_asked[question]],
+            find_out=lambda: self._try(path, line=line, text=text, tests=tests),
+        )
+
+    def coverage(self) -> Coverage:
+        """One traced run of the whole suite; tests that did not pass in it are not used."""
+        return coverage_of(self._journal.reaches(find_out=self._trace))
+
+    def _try(self, path: str, *, line: int, text: str, tests: Sequence[str]) -> Trial:
         file = self.tree / path
         pristine = file.read_bytes()
         lines = pristine.split(b"\n")
@@ -88,17 +104,16 @@ class Workshop:
         passed = [result.node_id for result in verdict.results if result.outcome is Outcome.PASSED]
         return Trial(passed=frozenset(passed if verdict.is_whole else ()), has_timed_out=run.has_timed_out)
 
-    def coverage(self) -> Coverage:
-        """One traced run of the whole suite; tests that did not pass in it are not used."""
+    def _trace(self) -> list[Reach]:
         self._install(trace_plugin.__file__)
-        options = ["-p", "trace_plugin", f"--lines-file={self._lines_file}", "--continue-on-collection-errors"]
-        confcut = self.tree / self.package.tests_folder
-        arguments = [*options, self.package.tests_folder]
+        tests = self.package.tests_folder
+        arguments = ["-p", "trace_plugin", f"--lines-file={self._lines_file}", "--continue-on-collection-errors", tests]
+        confcut = self.tree / tests
         run = run_in_subprocess(command_for(arguments, places=self._places, confcut=confcut, limit_s=TRACE_LIMIT_S))
         reaches = read_reaches(self._lines_file.read_text(encoding="utf-8"))
         results = judge([reach.node_id for reach in reaches], run=run).results
         pairs = zip(reaches, results, strict=True)
-        return coverage_of([reach for reach, result in pairs if result.outcome is Outcome.PASSED])
+        return [reach for reach, result in pairs if result.outcome is Outcome.PASSED]
 
     def _serve(self, tests: Sequence[str]) -> VerifyRun:
         if not self._server or not self._server.stdin or not self._server.stdout:
