@@ -19,8 +19,8 @@ check: setup lint unit ## format, lint, types, import direction, protobuf lint, 
 
 lint:
 	@.venv/bin/ruff format --check --quiet .
-	@.venv/bin/ruff check --quiet .
-	@.venv/bin/lint-imports --no-timings | tail -n 3
+	@.venv/bin/ruff check --quiet --output-format concise .
+	@.venv/bin/lint-imports > var/imports.log || (cat var/imports.log; exit 1)
 	@var/tools/node_modules/.bin/buf lint protos
 	@.venv/bin/mypy --no-error-summary libs services tests deploy
 	@for file in $$(git ls-files '*/conftest.py'); do .venv/bin/mypy --no-error-summary $$file || exit 1; done
