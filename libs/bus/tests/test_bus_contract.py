@@ -1,8 +1,7 @@
 """What every bus promises, run on the memory bus and on a real broker."""
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import pytest
@@ -13,7 +12,7 @@ from rein.v1 import identity_pb2 as pb
 from rein_bus.deadletters import LetterLimit
 from rein_bus.errors import BusFenced, BusRejected, FatalError
 from rein_bus.ports import Assigned, Batch, Bus, Follower, Record, Revoked, Start, Transaction, Work
-from rein_bus.testing import Cluster, KafkaCluster, MemoryCluster
+from rein_bus.testing import Cluster
 
 FINISHED = ev.RolloutFinished
 PARTITIONS = 6
@@ -37,25 +36,6 @@ def names(records: Iterable[Record[Message]]) -> list[tuple[str, int]]:
         assert isinstance(record.message, ev.RolloutFinished)
         found.append((record.message.identity.group, record.message.identity.member))
     return found
-
-
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    if request.param == "kafka":
-        return KafkaCluster(request.getfixturevalue("kafka_settings"))
-    return MemoryCluster()
-
-
-@pytest.fixture
-async def bus(cluster: Cluster) -> AsyncIterator[Bus]:
-    async with cluster.connect() as bus:
-        yield bus
-
-
-@pytest.fixture
-async def other_bus(cluster: Cluster) -> AsyncIterator[Bus]:
-    async with cluster.connect() as bus:
-        yield bus
 
 
 async def take(work: Work, num_records: int) -> list[Record[Message]]:
@@ -184,49 +164,6 @@ async def test_groups_do_not_share_their_work(bus: Bus) -> None:
     for group in ("grader", "audit"):
         async with bus.work(FINISHED, group=group) as work:
             await work.done((await take(work, 1))[0])
-
-
-async def test_members_that_come_and_go_under_load_lose_nothing(bus: Bus, other_bus: Bus) -> None:
-    published: set[tuple[str, int]] = set()
-    done: set[tuple[str, int]] = set()
-    is_over = asyncio.Event()
-    room = asyncio.Semaphore(60)
-
-    async def load() -> None:
-        """Until the others have come and gone; at most 60 records wait."""
-        for number in itertools.count():
-            await room.acquire()
-            if is_over.is_set():
-                return
-            record = finished(number % 30, member=number // 30)
-            await bus.publish(record)
-            published.add((record.identity.group, record.identity.member))
-
-    async def toil(member: Bus, *, is_enough: Callable[[int], bool]) -> None:
-        async with member.work(FINISHED, group="grader") as work:
-            num_records = 0
-            while not is_enough(num_records):
-                taking = asyncio.ensure_future(work.take())
-                await asyncio.wait({taking}, timeout=0.2)
-                if not taking.done():
-                    taking.cancel()
-                    continue
-                record = await taking
-                await work.done(record)
-                if done.isdisjoint(names([record])):
-                    room.release()
-                done.update(names([record]))
-                num_records += 1
-
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        tasks.create_task(load())
-        tasks.create_task(toil(bus, is_enough=lambda num: is_over.is_set() and done >= published))
-        for _ in range(2):
-            await toil(other_bus, is_enough=lambda num: num >= 40)
-        is_over.set()
-        room.release()
-
-    assert done == published
 
 
 async def test_a_rebalance_hands_nothing_out_twice_that_a_member_keeps(bus: Bus, other_bus: Bus) -> None:
