@@ -1,7 +1,8 @@
 """Anthropic Messages, as Claude Code 2.1 speaks it: request, whole answer, event stream, errors."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -16,8 +17,8 @@ from rein_dialects.neutral import (
     ToolCall,
     block_text,
     count_of,
-    list_of,
     object_of,
+    parsed_each,
     text_of,
 )
 from rein_dialects.sse import event
@@ -53,19 +54,13 @@ def parse_request(body: JsonObject) -> Request:
     notes = Notes()
     notes.unknown(body, known=_KNOWN, place="")
     system, set_aside = _system(body.get("system"))
-    messages = [Message("system", system)] if system else []
-    given = list_of(body.get("messages"), place="messages")
-    if not given:
+    messages = parsed_each(body.get("messages"), place="messages", parse=partial(_messages, notes=notes))
+    if not messages:
         raise RequestRefused("messages must hold at least one message")
-    for number, message in enumerate(given):
-        place = f"messages[{number}]"
-        fields = object_of(message, place=place)
-        notes.unknown(fields, known=_KNOWN_IN_MESSAGE, place="messages.")
-        messages.extend(_messages(fields, place))
     return Request(
         model=str(body.get("model", "")),
-        messages=tuple(messages),
-        tools=tuple(_tools(body.get("tools"), notes)),
+        messages=(Message("system", system), *messages) if system else tuple(messages),
+        tools=tuple(parsed_each(body.get("tools"), place="tools", parse=partial(_tools, notes=notes))),
         is_streamed=bool(body.get("stream")),
         max_tokens=count_of(body.get("max_tokens"), place="max_tokens"),
         asked={name: body[name] for name in sorted(_ASKED & body.keys())},
@@ -76,75 +71,68 @@ def parse_request(body: JsonObject) -> Request:
 
 def _system(value: object) -> tuple[str, tuple[str, ...]]:
     """Text of the system prompt, and the billing headers that were taken out of it."""
-    blocks = value if isinstance(value, list) else [{"type": "text", "text": value or ""}]
-    texts = [block_text(block, place=f"system[{number}]") for number, block in enumerate(blocks)]
+    texts = [block_text(block) for block in value] if isinstance(value, list) else [text_of(value)]
     billed = tuple(found[0].strip() for text in texts if (found := _BILLING.match(text)))
     kept = [_BILLING.sub("", text) for text in texts] if billed else texts
     return "\n\n".join(text for text in kept if text), billed
 
 
-def _messages(message: dict[str, Any], place: str) -> Iterator[Message]:
+def _messages(message: dict[str, Any], *, notes: Notes) -> Sequence[Message]:
+    notes.unknown(message, known=_KNOWN_IN_MESSAGE, place="messages.")
     role, content = message.get("role"), message.get("content")
     if role == "assistant":
-        yield _assistant(content, place)
-    elif role in ("user", "system"):
-        yield from _said(str(role), content, place)
-    else:
-        raise RequestRefused(f"{place}.role is {role!r}; it must be user, assistant or system")
+        return (_assistant(content),)
+    if role not in ("user", "system"):
+        raise RequestRefused(f"role is {role!r}; it must be user, assistant or system")
+    return _said(role, content) if isinstance(content, list) else (Message(role, text_of(content)),)
 
 
-def _said(role: str, content: object, place: str) -> Iterator[Message]:
+def _said(role: str, content: list[Any]) -> list[Message]:
     """Tool results are messages of their own; text between them stays where it was."""
-    if not isinstance(content, list):
-        yield Message(role, text_of(content, place=f"{place}.content"))
-        return
+    messages: list[Message] = []
     texts: list[str] = []
-    for number, block in enumerate(content):
-        where = f"{place}.content[{number}]"
-        if object_of(block, place=where).get("type") != "tool_result":
-            texts.append(block_text(block, place=where))
+    for block in content:
+        if not isinstance(block, dict) or block.get("type") != "tool_result":
+            texts.append(block_text(block))
             continue
         if texts:
-            yield Message(role, "".join(texts))
+            messages.append(Message(role, "".join(texts)))
             texts = []
-        result = text_of(block.get("content"), place=f"{where}.content")
-        yield Message("tool", result, tool_call_id=str(block.get("tool_use_id")))
+        messages.append(Message("tool", text_of(block.get("content")), (), str(block.get("tool_use_id"))))
     if texts or not content:
-        yield Message(role, "".join(texts))
+        messages.append(Message(role, "".join(texts)))
+    return messages
 
 
-def _assistant(content: object, place: str) -> Message:
+def _assistant(content: object) -> Message:
     if not isinstance(content, list):
-        return Message("assistant", text_of(content, place=f"{place}.content"))
+        return Message("assistant", text_of(content))
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
-    for number, block in enumerate(content):
-        where = f"{place}.content[{number}]"
-        kind = object_of(block, place=where).get("type")
+    for block in content:
+        kind = object_of(block, place="a block of content").get("type")
         if kind == "tool_use":
             arguments = orjson.dumps(block.get("input", {})).decode()
             calls.append(ToolCall(str(block.get("id")), str(block.get("name")), arguments))
         elif kind == "thinking":
             thoughts.append(str(block.get("thinking", "")))
         elif kind != "redacted_thinking":
-            texts.append(block_text(block, place=where))
-    return Message("assistant", "".join(texts), tuple(calls), reasoning="".join(thoughts))
+            texts.append(block_text(block))
+    return Message("assistant", "".join(texts), tuple(calls), "", "".join(thoughts))
 
 
-def _tools(value: object, notes: Notes) -> Iterator[JsonObject]:
-    for number, given in enumerate(list_of(value, place="tools")):
-        tool = object_of(given, place=f"tools[{number}]")
-        if "input_schema" not in tool:  # runs on the provider's servers; there is nothing here to run it
-            notes.add(f"tools[{tool.get('type')}]")
-            continue
-        notes.unknown(tool, known=_KNOWN_IN_TOOL, place="tools.")
-        function = {
-            "name": tool.get("name", ""),
-            "description": tool.get("description", ""),
-            "parameters": tool["input_schema"],
-        }
-        yield {"type": "function", "function": function}
+def _tools(tool: dict[str, Any], *, notes: Notes) -> Iterator[JsonObject]:
+    if "input_schema" not in tool:  # runs on the provider's servers; there is nothing here to run it
+        notes.add(f"tools[{tool.get('type')}]")
+        return
+    notes.unknown(tool, known=_KNOWN_IN_TOOL, place="tools.")
+    function = {
+        "name": tool.get("name", ""),
+        "description": tool.get("description", ""),
+        "parameters": tool["input_schema"],
+    }
+    yield {"type": "function", "function": function}
 
 
 def whole(answer: Answer, *, model: str) -> JsonObject:

@@ -1,7 +1,8 @@
 """OpenAI chat completions: request, whole answer, event stream, errors."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from rein_dialects.neutral import (
@@ -13,8 +14,8 @@ from rein_dialects.neutral import (
     RequestRefused,
     ToolCall,
     count_of,
-    list_of,
     object_of,
+    parsed_each,
     text_of,
 )
 from rein_dialects.sse import event
@@ -49,48 +50,43 @@ _OVERLONG = "This model's maximum context length is"
 def parse_request(body: JsonObject) -> Request:
     notes = Notes()
     notes.unknown(body, known=_KNOWN, place="")
-    given = list_of(body.get("messages"), place="messages")
-    if not given:
+    messages = parsed_each(body.get("messages"), place="messages", parse=partial(_messages, notes=notes))
+    if not messages:
         raise RequestRefused("messages must hold at least one message")
     if body.get("n") not in (None, 1):
         raise RequestRefused(f"n is {body['n']!r}; one answer is sampled per call")
     options = body.get("stream_options") or {}
-    most = body.get("max_completion_tokens", body.get("max_tokens"))
     return Request(
         model=str(body.get("model", "")),
-        messages=tuple(_message(each, f"messages[{number}]", notes) for number, each in enumerate(given)),
-        tools=tuple(_tools(body.get("tools"))),
+        messages=tuple(messages),
+        tools=tuple(parsed_each(body.get("tools"), place="tools", parse=_tools)),
         is_streamed=bool(body.get("stream")),
         wants_usage=bool(object_of(options, place="stream_options").get("include_usage")),
-        max_tokens=count_of(most, place="max_tokens"),
+        max_tokens=count_of(body.get("max_completion_tokens", body.get("max_tokens")), place="max_tokens"),
         asked={name: body[name] for name in sorted(_ASKED & body.keys())},
         unknown=notes.paths(),
     )
 
 
-def _message(given: object, place: str, notes: Notes) -> Message:
-    message = object_of(given, place=place)
+def _messages(message: dict[str, Any], *, notes: Notes) -> Sequence[Message]:
     notes.unknown(message, known=_KNOWN_IN_MESSAGE, place="messages.")
     role = _ROLES.get(str(message.get("role")))
     if role is None:
-        raise RequestRefused(f"{place}.role is {message.get('role')!r}; it must be one of {', '.join(_ROLES)}")
-    content = text_of(message.get("content"), place=f"{place}.content")
-    calls = tuple(_call_of(call, f"{place}.tool_calls") for call in message.get("tool_calls") or ())
+        raise RequestRefused(f"role is {message.get('role')!r}; it must be one of {', '.join(_ROLES)}")
+    content, given = text_of(message.get("content")), message.get("tool_calls")
+    calls = tuple(parsed_each(given, place="tool_calls", parse=_calls)) if given else ()
     reasoning = str(message.get("reasoning_content") or "")
-    return Message(role, content, calls, str(message.get("tool_call_id") or ""), reasoning)
+    return (Message(role, content, calls, str(message.get("tool_call_id") or ""), reasoning),)
 
 
-def _call_of(given: object, place: str) -> ToolCall:
-    call = object_of(given, place=place)
-    function = object_of(call.get("function"), place=f"{place}.function")
-    return ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments")))
+def _calls(call: dict[str, Any]) -> Sequence[ToolCall]:
+    function = object_of(call.get("function"), place="function")
+    return (ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments"))),)
 
 
-def _tools(value: object) -> Iterator[JsonObject]:
-    for number, given in enumerate(list_of(value, place="tools")):
-        tool = object_of(given, place=f"tools[{number}]")
-        object_of(tool.get("function"), place=f"tools[{number}].function")
-        yield tool
+def _tools(tool: dict[str, Any]) -> Sequence[JsonObject]:
+    object_of(tool.get("function"), place="function")
+    return (tool,)
 
 
 def whole(answer: Answer, *, model: str) -> JsonObject:

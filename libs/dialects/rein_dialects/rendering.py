@@ -19,6 +19,7 @@ from jinja2 import Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from rein_dialects.encoding import Encoder
 from rein_dialects.neutral import JsonObject, Message, RequestRefused, ToolCall
 from rein_dialects.samples import THINK
 
@@ -40,6 +41,7 @@ class Renderer:
         tokenizer_bytes = _bytes_of(folder / "tokenizer.json")
         source, config = _template(folder)
         self._tokenizer = Tokenizer.from_buffer(tokenizer_bytes)
+        self._encoder = Encoder(self._tokenizer)
         self._template = _compiled(source, place=folder)
         self._special = {
             name: text for name, text in config.items() if name.endswith("_token") and isinstance(text, str)
@@ -53,7 +55,7 @@ class Renderer:
 
     def opening(self, messages: Sequence[Message], *, tools: Sequence[JsonObject]) -> list[int]:
         """Ids of a whole prompt, ready for a sample. Raises RequestRefused."""
-        return self._ids(self._text(messages, tools, ready=True))
+        return self._encoder.ids(self._text(messages, tools, ready=True), is_shared=True)
 
     def continuation(self, new: Sequence[Message], *, tools: Sequence[JsonObject], has_ended: bool) -> list[int] | None:
         """Ids between a sample's end and the next sample; None = the template cannot go on from there.
@@ -68,7 +70,7 @@ class Renderer:
         for past in self._pasts(orjson.dumps(list(tools)), role):
             if text.startswith(past):
                 bridge = text[len(past) :]
-                return self._ids(bridge.removeprefix(self.end_of_turn) if has_ended else bridge)
+                return self._encoder.ids(bridge.removeprefix(self.end_of_turn) if has_ended else bridge)
         return None
 
     def read(self, token_ids: Sequence[int]) -> str:
@@ -80,7 +82,7 @@ class Renderer:
     def _find_end_of_turn(self, folder: Path) -> tuple[str, int]:
         """What the template writes after an assistant's text: one token, the end of its turn."""
         text = self._text([Message("user", "."), Message("assistant", _STAND_IN)], (), ready=False)
-        ids = self._ids(text.partition(_STAND_IN)[2].lstrip())
+        ids = self._encoder.ids(text.partition(_STAND_IN)[2].lstrip())
         end = self._tokenizer.id_to_token(ids[0]) if ids else None
         added = {token.content for token in self._tokenizer.get_added_tokens_decoder().values()}
         if end is None or end not in added:
@@ -113,9 +115,6 @@ class Renderer:
             )
         except _TEMPLATE_ERRORS as error:
             raise RequestRefused(f"the model's chat template refuses these messages: {error}") from error
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 _CALL = ToolCall("call00000", _STAND_IN, "{}")

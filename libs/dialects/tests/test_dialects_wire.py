@@ -155,7 +155,7 @@ def test_a_tool_that_runs_at_the_provider_is_named() -> None:
         ({"messages": "x"}, "messages"),
         ({"messages": [1]}, r"messages\[0\]"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "robot"),
-        ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content"),
+        ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\]: content"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
         ({"max_tokens": "many"}, "max_tokens"),
         ({"max_tokens": 0}, "max_tokens"),

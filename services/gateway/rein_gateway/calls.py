@@ -16,7 +16,7 @@ from rein_dialects.samples import parse
 from rein_gateway import metrics
 from rein_gateway.attempts import Attempt, Attempts
 from rein_gateway.domain.events import Captured
-from rein_gateway.domain.session import Lineage, Sample
+from rein_gateway.domain.session import Ids, Lineage, Sample, ids_of
 from rein_gateway.errors import CallDelayed, CallRefused
 from rein_gateway.flights import Flight
 from rein_gateway.ports import Rendering
@@ -46,7 +46,7 @@ class Prompt:
     lineage: Lineage
     added_ids: list[int]
     """After the parent's prompt and sample."""
-    token_ids: list[int]
+    token_ids: Ids
 
 
 class Calls:
@@ -90,10 +90,10 @@ class Calls:
         if parent is not None:
             added = self._renderer.continuation(lineage.new, tools=request.tools, has_ended=parent.has_ended)
             if added is not None:
-                return Prompt(lineage, added, [*parent.token_ids(), *added])
+                return Prompt(lineage, added, parent.continued(added))
             lineage = replace(lineage, parent=None, new=request.messages)
         ids = self._renderer.opening(request.messages, tools=request.tools)
-        return Prompt(lineage, ids, ids)
+        return Prompt(lineage, ids, ids_of(ids))
 
     async def _work(self, call: Call, attempt: Attempt, prompt: Prompt, flight: Flight) -> Answer:
         started_s = self._clock.monotonic()

@@ -6,13 +6,14 @@ from typing import Protocol
 from rein.v1 import identity_pb2 as pb
 from rein_dialects.neutral import JsonObject, Message
 from rein_gateway.domain.generation import Generation
+from rein_gateway.domain.session import Ids
 
 
 class Engine(Protocol):
     """Token in, token out."""
 
     async def generate(
-        self, url: str, *, token_ids: Sequence[int], sampling: pb.Sampling, stop_id: int, cache_salt: str
+        self, url: str, *, token_ids: Ids, sampling: pb.Sampling, stop_id: int, cache_salt: str
     ) -> Generation:
         """Sample once. Cancelling the call ends the generation. Raises EngineAway, CallRefused, PromptTooLong."""
 

@@ -5,7 +5,7 @@ Knows nothing of messages or turns. Nothing is recorded here but findings; a can
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -16,6 +16,7 @@ from rein_gateway.attempts import Attempt
 from rein_gateway.domain.events import Remark
 from rein_gateway.domain.generation import Generation
 from rein_gateway.domain.nodes import Node, Nodes
+from rein_gateway.domain.session import Ids
 from rein_gateway.errors import CallDelayed, CallRefused, EngineAway, PromptTooLong
 from rein_gateway.ports import Engine
 from rein_gateway.recording import Recorder
@@ -33,7 +34,7 @@ class Wanted:
     """A prompt to sample from."""
 
     attempt: Attempt
-    token_ids: Sequence[int]
+    token_ids: Ids
     max_tokens: int | None
     """As the harness asked."""
     overlong: Callable[[int, int], str]

@@ -4,7 +4,7 @@ Only what the engine says is believed; what it leaves out stays out (`Generation
 sent: it masks the end token inside the log-probabilities. Closing the connection aborts the request in the engine.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from io import BytesIO
@@ -15,6 +15,7 @@ import orjson
 
 from rein.v1 import identity_pb2 as pb
 from rein_gateway.domain.generation import Generation
+from rein_gateway.domain.session import Ids
 from rein_gateway.errors import CallRefused, EngineAway, PromptTooLong
 
 GENERATE_PATH = "/inference/v1/generate"
@@ -33,9 +34,9 @@ class HttpEngine:
         self._client = client
 
     async def generate(
-        self, url: str, *, token_ids: Sequence[int], sampling: pb.Sampling, stop_id: int, cache_salt: str
+        self, url: str, *, token_ids: Ids, sampling: pb.Sampling, stop_id: int, cache_salt: str
     ) -> Generation:
-        body = orjson.dumps(_request(token_ids, sampling, stop_id, cache_salt))
+        body = orjson.dumps(_request(token_ids, sampling, stop_id, cache_salt), option=orjson.OPT_SERIALIZE_NUMPY)
         data = body if len(body) < _WHOLE_BYTES else BytesIO(body)
         try:
             async with self._client.post(url + GENERATE_PATH, data=data, headers=_JSON) as response:
@@ -56,7 +57,7 @@ async def open_engine(*, patience_s: float) -> AsyncIterator[HttpEngine]:
         yield HttpEngine(client)
 
 
-def _request(token_ids: Sequence[int], sampling: pb.Sampling, stop_id: int, cache_salt: str) -> Mapping[str, Any]:
+def _request(token_ids: Ids, sampling: pb.Sampling, stop_id: int, cache_salt: str) -> Mapping[str, Any]:
     return {
         "token_ids": token_ids,
         "cache_salt": cache_salt,

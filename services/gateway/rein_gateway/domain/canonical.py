@@ -17,16 +17,18 @@ Digest = bytes
 
 
 class History:
-    """A history being read; `digest` is that of everything read so far."""
+    """A history being read."""
 
     def __init__(self, tools: Sequence[JsonObject], *, minted: Container[str]) -> None:
         """`minted`: ids of tool calls the gateway gave out in this session."""
         self._hash = xxh3_128(orjson.dumps(list(tools), option=orjson.OPT_SORT_KEYS))
         self._minted = minted
 
-    def add(self, message: Message) -> Digest:
-        """The digest with `message` at the end."""
+    def add(self, message: Message) -> None:
         self._hash.update(orjson.dumps(self._parts(message)))
+
+    def digest(self) -> Digest:
+        """Of everything read so far."""
         return self._hash.digest()
 
     def with_answer(self, message: Message) -> Digest:

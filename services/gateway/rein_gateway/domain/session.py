@@ -5,37 +5,41 @@ parent is found by the history's digest; the deepest one wins, so interleaved co
 stay apart. Turns are numbered in order of recording, without gaps. Nothing here knows of time or of the network.
 """
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rein_dialects.neutral import Answer, Message, Request
 from rein_gateway.domain.canonical import Digest, History
 
+Ids = NDArray[np.uint32]
 
-@dataclass(frozen=True, slots=True)
+
+def ids_of(ids: Sequence[int]) -> Ids:
+    return np.array(ids, dtype=np.uint32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Turn:
     """A recorded turn; `prompt_ids` is what its prompt adds to the parent's prompt and sample."""
 
     index: int
     parent: "Turn | None"
-    prompt_ids: "array[int]"
-    sampled_ids: "array[int]"
+    prompt_ids: Ids
+    sampled_ids: Ids
     has_ended: bool
     """The sample ended with the end of the turn."""
 
-    def token_ids(self) -> list[int]:
-        """Prompt and sample, whole."""
-        chain: list[Turn] = []
+    def continued(self, added_ids: Sequence[int]) -> Ids:
+        """Prompt and sample of this turn, whole, and the added ids."""
+        parts = [ids_of(added_ids)]
         turn: Turn | None = self
         while turn is not None:
-            chain.append(turn)
+            parts += (turn.sampled_ids, turn.prompt_ids)
             turn = turn.parent
-        ids: list[int] = []
-        for turn in reversed(chain):
-            ids.extend(turn.prompt_ids)
-            ids.extend(turn.sampled_ids)
-        return ids
+        return np.concatenate(parts[::-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +84,19 @@ class Session:
         """The deepest recorded turn whose conversation this request goes on."""
         history = History(request.tools, minted=self._minted)
         parent, answered = None, 0
-        digest = b""
         for number, message in enumerate(request.messages, start=1):
-            digest = history.add(message)
-            if message.role == "assistant" and (turn := self._by_digest.get(digest)):
+            history.add(message)
+            if message.role == "assistant" and (turn := self._by_digest.get(history.digest())):
                 parent, answered = turn, number
-        return Lineage(parent, request.messages[answered:], digest, history)
+        return Lineage(parent, request.messages[answered:], history.digest(), history)
 
     def record(self, lineage: Lineage, *, sample: Sample) -> Turn:
         """Add the turn that was just acknowledged by the bus."""
         turn = Turn(
             index=self.num_turns,
             parent=lineage.parent,
-            prompt_ids=array("I", sample.added_ids),
-            sampled_ids=array("I", sample.token_ids),
+            prompt_ids=ids_of(sample.added_ids),
+            sampled_ids=ids_of(sample.token_ids),
             has_ended=sample.has_ended,
         )
         self.num_turns += 1
