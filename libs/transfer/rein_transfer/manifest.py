@@ -11,7 +11,7 @@ import xxhash
 from rein.v1 import weights_pb2 as pb
 from rein_transfer.wire import Buffer, chunk_frame, manifest_frame
 
-CHUNK_BYTES = 2 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 """Best throughput on loopback; under the 4 MiB at which gRPC refuses a message by default."""
 
 Weights = Path | Buffer

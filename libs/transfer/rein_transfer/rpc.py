@@ -22,7 +22,12 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+    # Few large frames and few large reads: with gRPC's defaults (16 and 8 KiB) they cost a quarter of a client's CPU.
     ("grpc.http2.lookahead_bytes", 4 * 1024 * 1024),
+    ("grpc.http2.max_frame_size", 16 * 1024 * 1024 - 1),
+    ("grpc.experimental.tcp_read_chunk_size", 1024 * 1024),
+    ("grpc.experimental.tcp_min_read_chunk_size", 1024 * 1024),
+    ("grpc.experimental.tcp_max_read_chunk_size", 8 * 1024 * 1024),
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )

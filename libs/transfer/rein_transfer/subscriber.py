@@ -1,6 +1,6 @@
 """The node's side: frames as they arrive, confirmations back. Holds no state; the caller decides what to keep."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Self
 
 import grpc
@@ -26,7 +26,7 @@ class WeightSubscriber:
     async def __aexit__(self, *error: object) -> None:
         await self._channel.close()
 
-    async def frames(self, request: pb.SubscribeRequest) -> AsyncIterator[Frame]:
+    async def frames(self, request: pb.SubscribeRequest) -> AsyncGenerator[Frame, None]:
         """Everything the server sends until the stream ends, which always raises.
 
         Raises LeftOut when the server ended the subscription, TransferTransient when the stream ends or breaks,
