@@ -15,11 +15,13 @@ from rein_inference.config import InferenceConfig
 from rein_inference.service import InferenceNode
 from rein_service import Loop, Scope, run_service
 from rein_service.clock import SystemClock
+from rein_transfer.buffers import reuse_buffers
 from rein_transfer.subscriber import WeightSubscriber
 
 
 async def build(config: InferenceConfig, scope: Scope) -> Loop:
     """Open every resource in `scope`, which closes them in reverse, and return the loop."""
+    reuse_buffers()
     check_model(config.model, max_context_tokens=config.engine.max_context_tokens)
     check_port(config.engine.host, port=config.engine.port)
     clock = SystemClock()

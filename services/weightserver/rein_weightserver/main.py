@@ -8,6 +8,7 @@ from functools import partial
 
 from rein_service import Loop, Scope, run_service
 from rein_service.clock import SystemClock
+from rein_transfer.buffers import reuse_buffers
 from rein_weightserver.adapters.folder import FolderStore
 from rein_weightserver.adapters.rpc import listening
 from rein_weightserver.config import WeightServerConfig
@@ -16,6 +17,7 @@ from rein_weightserver.service import WeightServer
 
 async def build(config: WeightServerConfig, scope: Scope) -> Loop:
     """Open every resource in `scope`, which closes them in reverse, and return the loop."""
+    reuse_buffers()
     store = await scope.enter(FolderStore(config.folder))
     server = WeightServer(
         store=store,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -43,7 +44,7 @@ class Around:
         self.standing = Standing()
 
     @asynccontextmanager
-    async def following(self) -> AsyncIterator["asyncio.Future[None]"]:
+    async def following(self) -> AsyncIterator["asyncio.Future[NoReturn]"]:
         await self.engine.start()
         follower = WeightFollower(
             feed=self.feed,
