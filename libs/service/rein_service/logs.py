@@ -69,5 +69,6 @@ def configure_logs(*, service: str, instance: str, level: str, form: Literal["js
     handler.setFormatter(PlainLines() if form == "plain" else JsonLines(service=service, instance=instance))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # Per-connection chatter at INFO; its warnings and errors stay.
-    logging.getLogger("aiokafka").setLevel(logging.WARNING)
+    for chatty in ("aiokafka", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     logging.captureWarnings(True)
