@@ -41,11 +41,18 @@ def test_both_harnesses_took_part_and_every_turn_can_be_trained_on(stack: Stack,
     assert all(turn["is_trainable"] for turn in turns)
 
 
-def test_a_rollout_without_compaction_is_one_segment_whatever_the_harness(stack: Stack, finished: str) -> None:
+def test_a_rollout_is_one_segment_unless_its_harness_rewrote_the_past(stack: Stack, finished: str) -> None:
+    """mini-swe-agent takes a turn it cannot parse out of its history: that is a fork, and a finding says so."""
+    findings = stack.tap("finding.recorded", run=finished)
+    forked = {key_of(finding["identity"]) for finding in findings if finding["code"] == "session.forked"}
     members = [member for group in stack.tap("group.assembled", run=finished) for member in group["members"]]
-    rewarded = [member for member in members if member["num_turns"] > 0]
-    assert rewarded
-    assert {member["num_segments"] for member in rewarded} == {1}
+    whole = [member for member in members if member["num_turns"] > 0 and key_of(member["identity"]) not in forked]
+    assert len(whole) > len(members) / 2
+    assert {member["num_segments"] for member in whole} == {1}
+
+
+def key_of(identity: dict[str, Any]) -> tuple[str, int, int]:
+    return identity["group"], identity["member"], identity["attempt"]
 
 
 def test_recorded_and_recomputed_probabilities_agree_at_every_step(stack: Stack, finished: str) -> None:
