@@ -257,7 +257,7 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 async def serving(client: ClientSession, url: str, process: subprocess.Popen[bytes]) -> None:
     while True:
-        assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+        assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
         try:
             async with client.get(url + "/"):
                 return

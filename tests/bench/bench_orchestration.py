@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from pydantic import SecretStr
 
 from rein.v1 import events_pb2 as ev
 from rein.v1 import identity_pb2 as pb
@@ -72,7 +73,7 @@ class NullEngine:
             self.full.set()
         await self.full.wait()
         self.num_waiting -= 1
-        return Generation((stop_id,), (-0.1,), ((1, 0, 1),), "stop")
+        return Generation((stop_id,), (-0.1,), (stop_id,), ((1, 0, 1),), "stop", len(token_ids), 1)
 
 
 class NullCatalog:
@@ -130,7 +131,7 @@ async def services(
         bus = await stack.enter_async_context(KafkaBus(kafka))
         blobs = BlobStore(str(folder / "blobs"))
         config = GatewayConfig(
-            model=ROOT / "deploy" / "demo" / "policy", grant_secret=SECRET, http=HttpSettings(port=port)
+            model=ROOT / "deploy" / "demo" / "policy", grant_secret=SecretStr(SECRET), http=HttpSettings(port=port)
         )
         core = core_of(config, Outside(bus, blobs, engine, clock))
         listener = await stack.enter_async_context(

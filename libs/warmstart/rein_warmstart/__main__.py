@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from tokenizers import Tokenizer
 
 from rein_warmstart.allocator import keep_freed_memory
 from rein_warmstart.forms import FORMS
@@ -32,9 +33,12 @@ def main() -> int:
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     lines = source_lines([stdlib])
     paths = sorted(str(file.relative_to(stdlib)) for file in stdlib.rglob("*.py") if "site-packages" not in str(file))
-    texts = _sample_texts(RepairSource(lines, paths=paths, seed=options.seed + 1))
-    tokenizer = train_tokenizer(itertools.chain(texts, lines[::4]), vocab_size=options.vocab)
-    save_tokenizer(tokenizer, options.out, max_context=MAX_CONTEXT)
+    if first:  # the weights belong to the tokenizer they were trained with
+        tokenizer = Tokenizer.from_file(str(options.out / "tokenizer.json"))
+    else:
+        texts = _sample_texts(RepairSource(lines, paths=paths, seed=options.seed + 1))
+        tokenizer = train_tokenizer(itertools.chain(texts, lines[::4]), vocab_size=options.vocab)
+        save_tokenizer(tokenizer, options.out, max_context=MAX_CONTEXT)
     words = word_pieces(tokenizer)
     places = package_paths(options.places) if options.places else []
     source = RepairSource(

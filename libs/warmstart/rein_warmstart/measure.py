@@ -75,7 +75,7 @@ class Sampler:
         longest, pad = max(map(len, rows)), self.model.config.pad_token_id
         token_ids = torch.tensor([[pad] * (longest - len(row)) + row for row in rows])
         mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
-        made = self.model.generate(
+        made = self.model.generate(  # type: ignore[misc]
             token_ids, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=MAX_NEW_TOKENS
         )
         texts = self.tokenizer.decode_batch(made[:, longest:].tolist(), skip_special_tokens=False)

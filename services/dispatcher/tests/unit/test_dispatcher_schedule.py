@@ -51,7 +51,7 @@ class World:
         self.now_s = 0.0
         self.groups: dict[str, ev.GroupOpened] = {}
         self.outcomes: dict[str, dict[int, float | None]] = {}
-        self.ended: dict[str, ev.GroupState] = {}
+        self.ended: dict[str, ev.GroupState.ValueType] = {}
         self.version = 0
 
     def emit(self, message: Message) -> None:
@@ -256,7 +256,7 @@ def test_a_stop_alert_fails_the_run_and_gives_up_what_is_open() -> None:
 
 
 @pytest.mark.parametrize("state", [ev.RUN_STATE_STOPPING])
-def test_a_stopped_run_ends_once_its_groups_have_ended(state: "ev.RunState") -> None:
+def test_a_stopped_run_ends_once_its_groups_have_ended(state: "ev.RunState.ValueType") -> None:
     world = World(make_spec(), p_lost=1.0)
     world.publish_version(1)
     world.turn()
