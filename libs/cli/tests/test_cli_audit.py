@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.message import Message
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rein.v1 import events_pb2 as ev
@@ -95,6 +95,7 @@ def test_a_clean_run_is_counted_to_the_last_rollout() -> None:
     assert (verdict.open, verdict.lost, verdict.doubled, verdict.retried, verdict.steps) == (0, 0, 0, 4, 2)
 
 
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_redelivery_and_order_change_nothing(data: st.DataObject) -> None:
     once = clean_run()

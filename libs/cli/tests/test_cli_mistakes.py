@@ -23,6 +23,9 @@ def write(folder: Path, name: str, text: str) -> str:
 
 RUN = 'name = "r"\ntask_set = "t"\nmodel = "m"\nsteps = 1\n[harnesses]\nnull = 1\n'
 
+#: Ports no stack of this machine uses.
+FREE = ("--port-offset", "31000")
+
 
 @pytest.mark.parametrize(
     ("words", "parts"),
@@ -31,12 +34,12 @@ RUN = 'name = "r"\ntask_set = "t"\nmodel = "m"\nsteps = 1\n[harnesses]\nnull = 1
         (["tap", "turn.captured", "--tail", "--parquet", "x"], ["--parquet", "--tail"]),
         (["status"], ["no stack in", "rein up"]),
         (["up"], ["--model DIR"]),
-        (["up", "--model", "/nowhere"], ["no model folder /nowhere", "--model DIR"]),
+        (["up", "--model", "/nowhere", *FREE], ["no model folder /nowhere", "--model DIR"]),
         (["up", "--model", "/nowhere", "--nodes", "99"], ["nodes is 99", "1 to 10"]),
         (["up", "--model", "/nowhere", "--set", "gatway.port=1"], ["'gatway.port=1'", "'gateway'"]),
         (["up", "--model", "/nowhere", "--kafka-settings", "/none.toml"], ["/none.toml"]),
-        (["up", "--model", "/nowhere", "--min-memory-gib", "1e6"], ["GiB of memory are free", "1000000.0"]),
-        (["up", "--model", "/nowhere", "--min-disk-gib", "1e6"], ["GiB are free under", "1000000.0"]),
+        (["up", "--model", "/nowhere", "--min-memory-gib", "1e6", *FREE], ["GiB of memory are free", "1000000.0"]),
+        (["up", "--model", "/nowhere", "--min-disk-gib", "1e6", *FREE], ["GiB are free under", "1000000.0"]),
         (["run"], ["TOML file"]),
         (["run", "/nowhere.toml"], ["/nowhere.toml"]),
     ],

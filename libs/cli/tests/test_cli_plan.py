@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rein_bus.settings import KafkaSettings
@@ -22,6 +22,7 @@ def plan(*, num_nodes: int = 1, offset: int = 0, owns_broker: bool = True) -> Pl
     )
 
 
+@settings(max_examples=30, deadline=None)
 @given(num_nodes=st.integers(1, MAX_NODES), offset=st.integers(0, 20_000))
 def test_no_two_listeners_share_a_port(num_nodes: int, offset: int) -> None:
     ports = [port for _, port in plan(num_nodes=num_nodes, offset=offset).listening()]

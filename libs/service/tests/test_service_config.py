@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, SecretStr
 
@@ -97,6 +97,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(DemoConfig, service="demo", file=tmp_path / "nowhere.toml")
 
 
+@settings(max_examples=25, deadline=None)
 @given(secret=st.text(min_size=8).filter(lambda text: text.strip("*")), drain_s=st.floats(0, 1e6))
 def test_a_shown_configuration_loads_again_and_hides_secrets(secret: str, drain_s: float) -> None:
     config = DemoConfig(folder=Path("m"), secret=SecretStr(secret), drain_s=drain_s, engines=(Engine(),))
