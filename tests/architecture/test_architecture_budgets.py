@@ -65,7 +65,10 @@ def _num_parameters(function: Function) -> int:
 
 
 def test_every_main_is_a_composition_root_of_at_most_forty_lines() -> None:
-    mains = {path: num_lines(path) for path in (ROOT / "services").glob("*/rein_*/main.py")}
+    mains = {
+        path: sum(1 for line in path.read_text().splitlines() if line.strip())
+        for path in (ROOT / "services").glob("*/rein_*/main.py")
+    }
     assert len(mains) == 9
     assert not {name(path): lines for path, lines in mains.items() if lines > MAX_MAIN_LINES}
 
