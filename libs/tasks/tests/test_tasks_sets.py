@@ -123,8 +123,8 @@ class TestDemoSet:
     task_set = load_task_set(DEMO)
 
     def test_it_is_large_enough(self) -> None:
-        assert len(self.task_set.of_split(Split.TRAIN)) >= 20
-        assert len(self.task_set.of_split(Split.HELDOUT)) >= 10
+        assert len(self.task_set.of_split(Split.TRAIN)) >= 120
+        assert len(self.task_set.of_split(Split.HELDOUT)) >= 40
 
     def test_its_splits_share_no_package(self) -> None:
         train, heldout = ({task.package.name for task in self.task_set.of_split(split)} for split in Split)
