@@ -17,7 +17,7 @@ from rein_warmstart.policy import make_policy
 from rein_warmstart.rendering import Renderer
 from rein_warmstart.repairs import Repair, RepairSource, alternatives, operators_on, source_lines
 from rein_warmstart.tokenizer import train_tokenizer
-from rein_warmstart.traces import Trace, conversation, pieces, tokenized
+from rein_warmstart.traces import Trace, conversation, copy_drill, pieces, tokenized
 from rein_warmstart.train import IGNORED, loss_of, make_batch
 
 LINES = ["    if a <= b:", "x = a + b", "while n > 0 and m != 3:", "return a // b"]
@@ -83,6 +83,25 @@ def test_the_new_operator_is_another_of_the_same_kind_and_as_likely_as_any() -> 
     chosen = Counter(source.draw().new for _ in range(3000))
     assert set(chosen) == set(alternatives("=="))
     assert max(chosen.values()) < 1.25 * min(chosen.values())
+
+
+def test_every_piece_of_the_vocabulary_is_copied_many_times() -> None:
+    """A piece that the warm start copied a few times is not copied at run time: networkx became nxx."""
+    words = [f"{first}{last}" for first in "bcdfg" for last in ("arn", "orm", "ilt", "ump")]
+    source = RepairSource(LINES, paths=PATHS, seed=4, word_pieces=words)
+    paths = [source.draw().path for _ in range(2000)]
+    assert min(sum(word in path for path in paths) for word in words) > 50
+
+
+def test_the_same_seed_draws_the_same_repairs() -> None:
+    first, second = (RepairSource(LINES, paths=PATHS, seed=5, word_pieces=["net"]) for _ in range(2))
+    assert [first.draw() for _ in range(50)] == [second.draw() for _ in range(50)]
+
+
+def test_a_copying_drill_learns_the_look_and_the_edit_and_nothing_else() -> None:
+    repair = draw(6)
+    learnt = [text for text, is_sampled in copy_drill(repair) if is_sampled]
+    assert learnt == [f"{repair.look}<|im_end|>", f"{repair.edit}<|im_end|>"]
 
 
 def test_the_edit_does_with_real_sed_what_it_says(tmp_path: Path) -> None:
