@@ -3,7 +3,8 @@
 Both go from a server process to a node process over loopback TCP into memory, in chunks of the same size. Ours is the
 real weight server and the client of a node; the bytes count as arrived when their digest is verified. The plain one is
 what one writes first: tensors (numpy arrays) on both sides, a generated stub, protobuf's (de)serialisers, no digest.
-Processes are fresh; the best of interleaved runs, each process after a warm-up; one JSON line.
+Every process is fresh and warmed up; they take turns, and the best run of each counts, since a machine's other work
+only adds. One JSON line.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import grpc
 
@@ -31,7 +33,7 @@ from rein_transfer.wire import Chunk
 
 LIMIT = 2.0
 NUM_TENSORS, TENSOR_BYTES = 32, 8 * 1024 * 1024
-NUM_ROUNDS, NUM_RUNS = 4, 3
+NUM_WARM_UPS, NUM_RUNS = 1, 12
 MEMORY = Path("/dev/shm")
 
 
@@ -60,13 +62,13 @@ async def serve_plain(port: str, weights: str) -> None:
 
 
 async def receive_plain(port: str, target: str) -> None:
-    """Print the seconds of each run."""
+    """Each line in starts a run; its seconds go out."""
     import numpy as np
 
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         await channel.channel_ready()
         stub: weights_pb2_grpc.WeightServiceAsyncStub = weights_pb2_grpc.WeightServiceStub(channel)
-        for _ in range(1 + NUM_RUNS):
+        for _ in sys.stdin:
             memory = np.memmap(target, dtype="u1", mode="w+", shape=(NUM_TENSORS * TENSOR_BYTES,))
             started_s, place = time.perf_counter(), 0
             async for frame in stub.Subscribe(pb.SubscribeRequest(node="bench")):
@@ -77,11 +79,11 @@ async def receive_plain(port: str, target: str) -> None:
 
 
 async def receive_ours(port: str, target: str) -> None:
-    """Print the seconds of each run, as a node receives."""
+    """The same, as a node receives."""
     reuse_buffers()
     async with WeightSubscriber(f"127.0.0.1:{port}") as subscriber:
         await subscriber.confirm(pb.ConfirmRequest(node="bench"))  # connects
-        for _ in range(1 + NUM_RUNS):
+        for _ in sys.stdin:
             started_s = time.perf_counter()
             frames = subscriber.frames(pb.SubscribeRequest(node="bench"))
             manifest = await anext(frames)
@@ -117,11 +119,26 @@ def process(*words: str) -> Iterator[None]:
         child.wait()
 
 
-def measure(role: str, *, port: int, target: Path) -> list[float]:
-    """Seconds of each run but the first, in a fresh process."""
-    output = subprocess.run(command(role, port, target), stdout=subprocess.PIPE, check=True).stdout
-    target.unlink()
-    return [float(line) for line in output.split()][1:]
+class Receiver:
+    """A node's process, receiving on request."""
+
+    def __init__(self, role: str, *, port: int, target: Path) -> None:
+        self._child = subprocess.Popen(
+            command(role, port, target), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._child.communicate()
+
+    def run(self) -> float:
+        """Seconds of one transfer."""
+        assert self._child.stdin
+        assert self._child.stdout
+        self._child.stdin.write("go\n")
+        return float(self._child.stdout.readline())
 
 
 def make_tensors(path: Path) -> None:
@@ -152,18 +169,19 @@ def compare(scratch: Path, memory: Path) -> tuple[float, float]:
     ours, plain = free_port(), free_port()
     config = scratch / "weightserver.toml"
     config.write_text(f'folder = "{scratch / "state"}"\nlisten.port = {ours}\n')
-    ours_s: list[float] = []
-    plain_s: list[float] = []
     with (
         process(sys.executable, "-m", "rein_weightserver.main", "--config", str(config)),
         process(*command("serve_plain", plain, weights)),
     ):
         asyncio.run(publish(ours, weights=weights))
-        for _ in range(NUM_ROUNDS):
-            ours_s += measure("receive_ours", port=ours, target=memory / "weights")
-            plain_s += measure("receive_plain", port=plain, target=memory / "weights")
+        with (
+            Receiver("receive_ours", port=ours, target=memory / "ours") as node,
+            Receiver("receive_plain", port=plain, target=memory / "plain") as plain_node,
+        ):
+            runs = [(node.run(), plain_node.run()) for _ in range(NUM_WARM_UPS + NUM_RUNS)]
+    ours_s, plain_s = map(min, zip(*runs[NUM_WARM_UPS:], strict=True))
     size_gb = NUM_TENSORS * TENSOR_BYTES / 1e9
-    return size_gb / min(ours_s), size_gb / min(plain_s)
+    return size_gb / ours_s, size_gb / plain_s
 
 
 def main() -> int:
