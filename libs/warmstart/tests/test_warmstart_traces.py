@@ -135,5 +135,5 @@ def test_a_batch_with_its_common_beginning_taken_out_has_the_loss_of_the_whole_r
         log_probs = torch.log_softmax(logits.float().detach(), dim=-1)
         places = [place for place, is_sampled in enumerate(row.is_sampled) if is_sampled]
         whole -= sum(float(log_probs[place - 1, row.token_ids[place]]) for place in places)
-    assert float(loss_of(model, shared)) == pytest.approx(whole / 3, abs=1e-5)
+    assert float(loss_of(model, shared).detach()) == pytest.approx(whole / 3, abs=1e-5)
     assert (shared.labels == IGNORED).sum() == 3
