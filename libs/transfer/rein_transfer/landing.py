@@ -5,6 +5,7 @@ The file under its final name is always whole and verified: until `finish` it ha
 not fsync unless asked: a node's memory needs none.
 """
 
+import errno
 import os
 import shutil
 import tempfile
@@ -46,16 +47,19 @@ class Landing:
         return self._num_bytes == self.manifest.size_bytes
 
     def write(self, chunk: Chunk) -> None:
-        """Raises ChunkMisplaced."""
+        """Raises ChunkMisplaced, and NoRoom when somebody else took the space meanwhile."""
         size_bytes = self.manifest.size_bytes
         if chunk.offset != self._num_bytes or chunk.offset + chunk.data.nbytes > size_bytes:
             raise ChunkMisplaced(offset=chunk.offset, expected=self._num_bytes, size_bytes=size_bytes)
         self._hash.update(chunk.data)
-        rest = chunk.data
-        while rest:
-            written = os.pwrite(self._file, rest, self._num_bytes)
-            self._num_bytes += written
-            rest = rest[written:]
+        try:
+            self._append(chunk.data)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise NoRoom(
+                place=str(self.path.parent), wanted_bytes=size_bytes - self._num_bytes, free_bytes=0
+            ) from error
 
     def finish(self, *, is_durable: bool) -> None:
         """Verify and give the file its name; `is_durable`: on the disk before this returns. Raises DigestDiffers."""
@@ -73,6 +77,12 @@ class Landing:
         """Remove what arrived; nothing after `finish`."""
         self._close()
         self._part.unlink(missing_ok=True)
+
+    def _append(self, rest: memoryview) -> None:
+        while rest:
+            written = os.pwrite(self._file, rest, self._num_bytes)
+            self._num_bytes += written
+            rest = rest[written:]
 
     def _close(self) -> None:
         if self._file >= 0:

@@ -7,7 +7,7 @@ fleet alone, so a restart forgets nothing but who was subscribed, and nodes subs
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from itertools import islice
 
 from rein.v1 import weights_pb2 as pb
@@ -74,7 +74,7 @@ class WeightServer:
         self._accept(manifest)
         return manifest.version
 
-    async def subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[bytes]:
+    async def subscribe(self, request: pb.SubscribeRequest) -> AsyncGenerator[bytes, None]:
         """Frames for one node, for as long as it listens. Raises NodeLeftOut."""
         have = Weights(request.have_version, request.have_digest)
         node = self._fleet.join(request.node, wants_run=request.run, have=have, now_s=self._clock.monotonic())
@@ -150,7 +150,7 @@ class WeightServer:
                 metrics.BYTES_RECEIVED.inc(frame.data.nbytes)
             async with self._storing:
                 if not self._is_held(manifest):
-                    await asyncio.to_thread(self._store.keep, arrival)
+                    await _uninterrupted(asyncio.to_thread(self._store.keep, arrival))
 
     def _is_held(self, manifest: pb.WeightManifest) -> bool:
         """Whether these bytes are here already. Raises VersionTaken when others are."""
@@ -217,6 +217,16 @@ class WeightServer:
         """Let every open subscription look again."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+async def _uninterrupted(work: Coroutine[None, None, None]) -> None:
+    """Wait for `work` even when cancelled: a thread goes on, and what it works on must not be taken from it."""
+    running = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 def _check(manifest: pb.WeightManifest) -> None:

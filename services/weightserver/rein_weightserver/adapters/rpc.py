@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import NoReturn
 
 import grpc
@@ -50,8 +50,9 @@ class WeightServicer:
         if not request.node:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a subscription must name its node")
         try:
-            async for frame in self._server.subscribe(request):
-                yield frame
+            async with aclosing(self._server.subscribe(request)) as frames:
+                async for frame in frames:
+                    yield frame
         except ReinError as error:
             await _abort(context, error)
 

@@ -234,6 +234,15 @@ async def test_a_slow_node_is_cut_off_and_the_others_switch(stack: Stack) -> Non
             await eventually(lambda: slow.switched == [1])
 
 
+async def test_a_node_that_hangs_up_between_chunks_is_gone(stack: Stack) -> None:
+    await stack.publish(1)
+    received = stack.plain.Subscribe(pb.SubscribeRequest(node="plain"))
+    await next_frame(received)
+    assert "plain" in stack.states()
+    received.cancel()
+    await eventually(lambda: stack.states() == {})
+
+
 async def test_a_rollback_lasts_until_a_newer_version(stack: Stack) -> None:
     async with FakeNode(stack, "a").up() as node:
         for version in (1, 2):
