@@ -60,7 +60,7 @@ class EngineCalls:
             raise EngineRefused("generate", f"no log-probability for each prompt token ({error!r})") from error
 
     async def load(self) -> Load:
-        figures = _figures(await self._text("GET", "/metrics"))
+        figures = _figures(await self._text("GET", "/metrics", timeout=HEALTH_S))
         return Load(
             num_running=int(figures.get("vllm:num_requests_running", 0)),
             num_waiting=int(figures.get("vllm:num_requests_waiting", 0)),
