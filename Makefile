@@ -26,7 +26,7 @@ lint:
 	@for file in $$(git ls-files '*/conftest.py'); do .venv/bin/mypy --no-error-summary $$file || exit 1; done
 
 unit:
-	@.venv/bin/pytest -q -n 2 -m "$(FAST)" libs services tests
+	@OMP_NUM_THREADS=1 .venv/bin/pytest -q -n 2 -m "$(FAST)" libs services tests
 
 test: setup lint ## everything: set-up, check, and all tests on the real parts
 	@.venv/bin/pytest -q libs services tests
