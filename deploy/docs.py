@@ -66,7 +66,8 @@ def _default(value: object) -> str:
 
 
 def metrics() -> str:
-    """Every metric a service declares."""
+    """Every metric the bus or a service declares."""
+    importlib.import_module("rein_bus.metrics")
     for service in SERVICES:
         importlib.import_module(f"rein_{service}.metrics")
     rows = [
