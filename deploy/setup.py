@@ -125,6 +125,15 @@ STEPS = (
         lambda: [[str(PYTHON), "-m", "rein_harnesses.install"]],
     ),
     Step(
+        "tasks",
+        "the packages of the demo's tasks (40 MB)",
+        ("deploy/demo/tasks/task_set.toml", "libs/tasks/rein_tasks/*.py"),
+        VAR / "tasks" / "site",
+        lambda: [
+            [str(PYTHON), "-m", "rein_tasks.build", "--manifest", "deploy/demo/tasks", "--cache", str(VAR / "tasks")]
+        ],
+    ),
+    Step(
         "root",
         "the sandboxes' base root (about a minute)",
         ("libs/sandboxes/rein_sandboxes/root.py",),
