@@ -15,7 +15,8 @@ setup: ## bring everything a checkout needs; quick when nothing changed
 demo: setup ## train a small real policy through a real harness; HARNESS=mixed, SHUFFLE=1
 	@$(PYTHON) deploy/demo/run.py
 
-check: setup lint unit ## format, lint, types, import direction, protobuf lint, unit tests; under a minute
+check: setup ## format, lint, types, import direction, protobuf lint, unit tests; under a minute
+	@$(MAKE) --no-print-directory -j2 lint unit
 
 lint:
 	@.venv/bin/ruff format --check --quiet .
