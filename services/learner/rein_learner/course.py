@@ -51,6 +51,7 @@ class Course:
         self._student = student
         self._checkpoint = checkpoint
         self._wake = wake
+        self._exported_step = -1
         self._collector = Collector(
             run=spec.name,
             groups_per_step=spec.groups_per_step,
@@ -113,9 +114,12 @@ class Course:
             await self._make_step(groups)
 
     async def export(self) -> None:
-        """Leave the policy as an ordinary model folder."""
+        """Leave the policy as an ordinary model folder, once per step."""
+        if self._exported_step == self.step:
+            return
         folder = self._means.checkpoints.final(self._spec.name)
         await self._student.export(folder)
+        self._exported_step = self.step
         log.info("policy.exported", extra={"run": self._spec.name, "step": self.step, "folder": str(folder)})
 
     async def _make_step(self, groups: Sequence[ev.GroupAssembled]) -> None:
@@ -234,6 +238,7 @@ def _report(completed: ev.StepCompleted, studied: Studied) -> None:
         "step": completed.step,
         "num_groups": len(completed.groups),
         "mean_reward": round(completed.mean_reward, 4),
+        "correlation": completed.correlation if completed.HasField("correlation") else None,
         "has_update": bool(completed.groups),
     }
     log.info("step.completed", extra=figures)

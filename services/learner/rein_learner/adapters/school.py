@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 import torch
 from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from rein.v1 import events_pb2 as ev
 from rein_learner.adapters.files import FINAL, sync
@@ -54,6 +55,7 @@ class TorchSchool:
     def _prepare(self) -> None:
         if self._settings.threads:
             torch.set_num_threads(self._settings.threads)
+        disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 class ThreadedStudent:
