@@ -60,9 +60,12 @@ def sandbox() -> Check:
         remedy = "install it, e.g. apt-get install bubblewrap"
         return wrong("sandbox", "there is no bwrap on PATH", remedy=remedy)
     trial = [path, "--unshare-all", "--unshare-user", "--ro-bind", "/", "/", "true"]
-    done = subprocess.run(trial, capture_output=True, text=True, check=False, timeout=BWRAP_S)
+    remedy = "allow them, e.g. sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000"
+    try:
+        done = subprocess.run(trial, capture_output=True, text=True, check=False, timeout=BWRAP_S)
+    except subprocess.TimeoutExpired:
+        return wrong("sandbox", f"{path} made no user namespace within {BWRAP_S:g} s", remedy=remedy)
     if done.returncode != 0:
-        remedy = "allow them, e.g. sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000"
         return wrong("sandbox", f"{path} cannot make user namespaces: {done.stderr.strip()}", remedy=remedy)
     return fine("sandbox", f"{path} makes user namespaces")
 
