@@ -18,7 +18,8 @@ from rein_cli.stack.processes import recorded
 
 REIN = Path(sys.executable).with_name("rein")
 INSTALLED = Path(__file__).resolve().parents[3] / "var"
-OFFSET = 30_000
+#: Below the ports the system hands out to clients.
+OFFSET = 20_000
 
 
 @pytest.fixture
