@@ -16,6 +16,9 @@ from rein_service.clock import Clock
 
 HEALTH_CHECK_S = 0.5
 
+#: Longer than the guard's own patience.
+STOP_S = 10.0
+
 
 class VllmEngine(EngineCalls):
     """Async context manager; the process ends with it."""
@@ -59,6 +62,10 @@ class VllmEngine(EngineCalls):
         if self._process is None:
             return
         with suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_S)
+        except TimeoutError:
             os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+            await self._process.wait()
         self._process = None

@@ -14,6 +14,7 @@ from rein_inference.config import EngineSettings, InferenceConfig
 from rein_service.testing import eventually
 
 GUARD = Path(rein_inference.engine.__file__).parent / "guard.py"
+GUARDED = (sys.executable, "-I", "-S", str(GUARD), sys.executable, "-c")
 
 #: Stands for vLLM's server: starts a process of its own that would go on for ever.
 SERVER = "import subprocess, sys; subprocess.Popen(['sleep', '600']); {then}"
@@ -23,7 +24,7 @@ AGENT = "import subprocess, sys; subprocess.Popen({command!r}, start_new_session
 
 
 def started(*command: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 
 def family(process: psutil.Process, *, size: int) -> list[psutil.Process]:
@@ -36,7 +37,7 @@ def are_gone(members: list[psutil.Process]) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_the_agents_death_ends_everything(number: signal.Signals) -> None:
-    command = [sys.executable, "-I", "-S", str(GUARD), sys.executable, "-c", SERVER.format(then="sys.stdin.read()")]
+    command = [*GUARDED, SERVER.format(then="sys.stdin.read()")]
     agent = started(sys.executable, "-c", AGENT.format(command=command))
     process = psutil.Process(agent.pid)
     await eventually(lambda: family(process, size=3), within_s=60)
@@ -46,9 +47,21 @@ async def test_the_agents_death_ends_everything(number: signal.Signals) -> None:
     await eventually(lambda: are_gone(members), within_s=30)
 
 
+async def test_a_stop_lets_the_server_clean_up_and_ends_what_it_leaves() -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: print('cleaned', flush=True))"
+    then = f"import signal; {handler}; print('up', flush=True); sys.stdin.read()"
+    guard = started(*GUARDED, SERVER.format(then=then))
+    assert guard.stdout
+    assert guard.stdout.readline() == b"up\n"
+    members = psutil.Process(guard.pid).children(recursive=True)
+    guard.terminate()
+    assert guard.stdout.readline() == b"cleaned\n"
+    guard.communicate()
+    await eventually(lambda: are_gone(members), within_s=30)
+
+
 async def test_the_servers_end_ends_what_it_started(capfd: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-I", "-S", str(GUARD), sys.executable, "-c", SERVER.format(then="sys.stdin.readline()")]
-    guard = started(*command)
+    guard = started(*GUARDED, SERVER.format(then="sys.stdin.readline()"))
     await eventually(lambda: family(psutil.Process(guard.pid), size=2), within_s=60)
     members = psutil.Process(guard.pid).children(recursive=True)
     guard.communicate(b"end\n")
