@@ -1,10 +1,10 @@
 """What a recorded model call costs the gateway in CPU, against a bare pass-through proxy on the same server stack.
 
-Both stand before the same stand-in engine, which answers at once. The gateway is the real process: it publishes every
-turn to a real broker and waits for its acknowledgement. The proxy forwards the same bodies and reads nothing. The
-harness's side streams Anthropic messages in the form of Claude Code's recorded requests; call 64 carries the whole
-history of the 63 before it. CPU is the process's own, all threads, from the scheduler; medians of interleaved rounds.
-One JSON line per figure.
+Both stand before stand-in engines that answer at once, the proxy's as a stream of tokens. The gateway is the real
+process: it publishes every turn to a real broker and waits for its acknowledgement. The proxy passes the same requests
+on, headers and all, streams the answer back, and reads nothing. The harness's side streams Anthropic messages in the
+form of Claude Code's recorded requests; call 64 carries the whole history of the 63 before it. CPU is the process's
+own, all threads, from the scheduler; medians of interleaved rounds. One JSON line per figure.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,9 @@ from rein_bus.kafka import KafkaBus
 from rein_bus.localbroker import LocalBroker, fetch_jars, free_ports
 from rein_bus.settings import KafkaSettings
 from rein_contracts.grants import GRANT_HEADER, mint
+from rein_dialects import anthropic
+from rein_dialects.neutral import Answer, Request, Usage
+from rein_dialects.sse import event
 from rein_dialects.testing import make_policy
 from rein_gateway.fake_engine import fake_engine
 
@@ -41,6 +44,9 @@ LIMITS = {1: 5.0, 64: 4.0}
 #: Calls around the one of that number are measured, so that there are enough of them.
 WINDOWS = {1: range(1, 2), 64: range(62, 67)}
 NUM_ROUNDS, NUM_SESSIONS, NUM_AT_ONCE = 3, 24, 4
+#: Tokens of one sample.
+NUM_TOKENS = 40
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length"}
 SAID = 'I look first.\n<tool_call>\n{"name": "Bash", "arguments": {"command": "sed -n 10,40p src/a.py"}}\n</tool_call>'
 RESULT = (
     "def area(width, height):\n    if width <= 0 or height < 0:\n        return None\n    return width * height\n" * 3
@@ -69,12 +75,23 @@ def main() -> None:
 
 
 async def serve_proxy(port: int, *, target: str) -> None:
-    """Forward every body and the answer to it; read nothing."""
+    """Pass method, path, headers and bodies on in both directions, answers as they come; read nothing."""
     async with ClientSession(connector=TCPConnector(limit=0), auto_decompress=False) as client:
 
-        async def forward(request: web.Request) -> web.Response:
-            async with client.post(target, data=await request.read()) as answer:
-                return web.Response(body=await answer.read(), content_type="text/event-stream")
+        async def forward(request: web.Request) -> web.StreamResponse:
+            async with client.request(
+                request.method,
+                target + request.path_qs,
+                headers=passed(request.headers),
+                data=await request.read(),
+                allow_redirects=False,
+            ) as answer:
+                response = web.StreamResponse(status=answer.status, headers=passed(answer.headers))
+                await response.prepare(request)
+                async for data in answer.content.iter_any():
+                    await response.write(data)
+                await response.write_eof()
+                return response
 
         application = web.Application(client_max_size=2**25)
         application.router.add_route("*", "/{path:.*}", forward)
@@ -82,6 +99,11 @@ async def serve_proxy(port: int, *, target: str) -> None:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         await asyncio.Event().wait()
+
+
+def passed(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers that concern both ends."""
+    return [(name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP]
 
 
 @contextmanager
@@ -99,11 +121,12 @@ def broker(folder: Path) -> Iterator[str]:
 
 async def measure(folder: Path, kafka: KafkaSettings) -> dict[int, tuple[float, float]]:
     """CPU milliseconds per request at each number of turns: gateway, proxy."""
-    model = make_policy(folder / "policy")
+    # Trained on what it will read, so that a token has about as many characters as with a real tokenizer.
+    model = make_policy(folder / "policy", corpus=[GOLDEN.read_text(), SAID, RESULT], vocab_size=1024)
     taken: dict[int, list[tuple[float, float]]] = {number: [] for number in LIMITS}
     async with (
         fake_engine() as engine,
-        plain_answers() as plain,
+        plain_engine() as plain,
         ClientSession(connector=TCPConnector(limit=0)) as client,
     ):
         engine.usual_ids = Tokenizer.from_file(str(model / "tokenizer.json")).encode(SAID + "<|im_end|>").ids
@@ -208,13 +231,23 @@ class Session:
 
 
 @asynccontextmanager
-async def plain_answers() -> AsyncIterator[str]:
-    """A stand-in that answers whatever it gets with as many bytes as the gateway's stream has."""
-    answer = b"event: ping\ndata: " + b"x" * 1400 + b"\n\n"
+async def plain_engine() -> AsyncIterator[str]:
+    """A stand-in that streams the same answer to everybody, a token at a time, as engines do."""
+    answer = Answer("a", "I look first.", "", (), is_cut=False, usage=Usage(100, NUM_TOKENS))
+    request = Request("m", ())
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " word"}}
+    tokens = [event(delta, name="content_block_delta")] * NUM_TOKENS
+    start = anthropic.stream_start(answer_id="a", model="m", prompt_tokens=100)
+    events = [start, *tokens, *anthropic.stream_rest(answer, request=request)]
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.StreamResponse:
         await request.read()
-        return web.Response(body=answer)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for each in events:
+            await response.write(each)
+        await response.write_eof()
+        return response
 
     application = web.Application(client_max_size=2**25)
     application.router.add_route("*", "/{path:.*}", handle)
@@ -222,7 +255,7 @@ async def plain_answers() -> AsyncIterator[str]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 

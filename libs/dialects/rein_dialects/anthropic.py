@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import orjson
@@ -18,9 +17,9 @@ from rein_dialects.neutral import (
     block_text,
     count_of,
     object_of,
-    parsed_each,
     text_of,
 )
+from rein_dialects.reading import Grammar, Memory, read_body
 from rein_dialects.sse import event
 
 NAME = "anthropic.messages"
@@ -50,21 +49,18 @@ _ERROR_TYPES = {
 }
 
 
-def parse_request(body: JsonObject) -> Request:
-    notes = Notes()
-    notes.unknown(body, known=_KNOWN, place="")
-    system, set_aside = _system(body.get("system"))
-    messages = parsed_each(body.get("messages"), place="messages", parse=partial(_messages, notes=notes))
-    if not messages:
-        raise RequestRefused("messages must hold at least one message")
+def parse_request(raw: bytes, *, memory: Memory) -> Request:
+    body = read_body(raw, memory=memory, grammar=_GRAMMAR)
+    fields = body.fields
+    system, set_aside = _system(fields.get("system"))
     return Request(
-        model=str(body.get("model", "")),
-        messages=(Message("system", system), *messages) if system else tuple(messages),
-        tools=tuple(parsed_each(body.get("tools"), place="tools", parse=partial(_tools, notes=notes))),
-        is_streamed=bool(body.get("stream")),
-        max_tokens=count_of(body.get("max_tokens"), place="max_tokens"),
-        asked={name: body[name] for name in sorted(_ASKED & body.keys())},
-        unknown=notes.paths(),
+        model=str(fields.get("model", "")),
+        messages=(Message("system", system), *body.messages) if system else body.messages,
+        tools=body.tools,
+        is_streamed=bool(fields.get("stream")),
+        max_tokens=count_of(fields.get("max_tokens"), place="max_tokens"),
+        asked={name: fields[name] for name in sorted(_ASKED & fields.keys())},
+        unknown=body.notes.paths(),
         set_aside=set_aside,
     )
 
@@ -77,7 +73,7 @@ def _system(value: object) -> tuple[str, tuple[str, ...]]:
     return "\n\n".join(text for text in kept if text), billed
 
 
-def _messages(message: dict[str, Any], *, notes: Notes) -> Sequence[Message]:
+def _messages(message: dict[str, Any], notes: Notes) -> Sequence[Message]:
     notes.unknown(message, known=_KNOWN_IN_MESSAGE, place="messages.")
     role, content = message.get("role"), message.get("content")
     if role == "assistant":
@@ -122,17 +118,20 @@ def _assistant(content: object) -> Message:
     return Message("assistant", "".join(texts), tuple(calls), "", "".join(thoughts))
 
 
-def _tools(tool: dict[str, Any], *, notes: Notes) -> Iterator[JsonObject]:
+def _tools(tool: dict[str, Any], notes: Notes) -> Sequence[JsonObject]:
     if "input_schema" not in tool:  # runs on the provider's servers; there is nothing here to run it
         notes.add(f"tools[{tool.get('type')}]")
-        return
+        return ()
     notes.unknown(tool, known=_KNOWN_IN_TOOL, place="tools.")
     function = {
         "name": tool.get("name", ""),
         "description": tool.get("description", ""),
         "parameters": tool["input_schema"],
     }
-    yield {"type": "function", "function": function}
+    return ({"type": "function", "function": function},)
+
+
+_GRAMMAR = Grammar(known=_KNOWN, message=_messages, tool=_tools)
 
 
 def whole(answer: Answer, *, model: str) -> JsonObject:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from rein_dialects.neutral import Answer, JsonObject, Request
+from rein_dialects.reading import Memory
 
 
 class Dialect(Protocol):
@@ -16,8 +17,8 @@ class Dialect(Protocol):
     PING: bytes
     """Keeps a stream alive; clients ignore it."""
 
-    def parse_request(self, body: JsonObject) -> Request:
-        """Raises RequestRefused naming the field."""
+    def parse_request(self, raw: bytes, *, memory: Memory) -> Request:
+        """`memory` is of the conversation this request belongs to. Raises RequestRefused naming the field."""
 
     def whole(self, answer: Answer, *, model: str) -> JsonObject:
         """The answer as one body; `model` is the name the harness used."""

@@ -4,14 +4,13 @@ Messages and tool calls are named tuples: a harness sends its whole history with
 hundred, and a frozen dataclass takes four times as long to make.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import orjson
 
 JsonObject = Mapping[str, Any]
-T = TypeVar("T")
 
 _TEXT_BLOCKS = ("text", "input_text", "output_text")
 
@@ -106,8 +105,8 @@ class Notes:
         if not fields.keys() <= known:
             self._paths.update(f"{place}{name}" for name in fields.keys() - known)
 
-    def add(self, path: str) -> None:
-        self._paths.add(path)
+    def add(self, *paths: str) -> None:
+        self._paths.update(paths)
 
     def paths(self) -> tuple[str, ...]:
         return tuple(sorted(self._paths))
@@ -132,30 +131,10 @@ def block_text(block: object) -> str:
     return str(block["text"])
 
 
-def parsed_each(given: object, *, place: str, parse: Callable[[dict[str, Any]], Iterable[T]]) -> list[T]:
-    """What `parse` makes of each object in a list; its refusals are given their place."""
-    parsed: list[T] = []
-    for number, each in enumerate(list_of(given, place=place)):
-        try:
-            parsed.extend(parse(object_of(each, place="it")))
-        except RequestRefused as error:
-            raise RequestRefused(f"{place}[{number}]: {error}") from error
-    return parsed
-
-
 def object_of(value: object, *, place: str) -> dict[str, Any]:
     """Raises RequestRefused when `value` is no JSON object."""
     if not isinstance(value, dict):
         raise RequestRefused(f"{place} must be an object")
-    return value
-
-
-def list_of(value: object, *, place: str) -> list[Any]:
-    """An absent list is empty. Raises RequestRefused when `value` is something else."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise RequestRefused(f"{place} must be a list")
     return value
 
 

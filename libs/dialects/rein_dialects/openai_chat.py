@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from rein_dialects.neutral import (
@@ -15,9 +14,9 @@ from rein_dialects.neutral import (
     ToolCall,
     count_of,
     object_of,
-    parsed_each,
     text_of,
 )
+from rein_dialects.reading import Grammar, Memory, read_body
 from rein_dialects.sse import event
 
 NAME = "openai.chat"
@@ -47,46 +46,50 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 _OVERLONG = "This model's maximum context length is"
 
 
-def parse_request(body: JsonObject) -> Request:
-    notes = Notes()
-    notes.unknown(body, known=_KNOWN, place="")
-    messages = parsed_each(body.get("messages"), place="messages", parse=partial(_messages, notes=notes))
-    if not messages:
-        raise RequestRefused("messages must hold at least one message")
-    if body.get("n") not in (None, 1):
-        raise RequestRefused(f"n is {body['n']!r}; one answer is sampled per call")
-    options = body.get("stream_options") or {}
+def parse_request(raw: bytes, *, memory: Memory) -> Request:
+    body = read_body(raw, memory=memory, grammar=_GRAMMAR)
+    fields = body.fields
+    if fields.get("n") not in (None, 1):
+        raise RequestRefused(f"n is {fields['n']!r}; one answer is sampled per call")
+    options = object_of(fields.get("stream_options") or {}, place="stream_options")
     return Request(
-        model=str(body.get("model", "")),
-        messages=tuple(messages),
-        tools=tuple(parsed_each(body.get("tools"), place="tools", parse=_tools)),
-        is_streamed=bool(body.get("stream")),
-        wants_usage=bool(object_of(options, place="stream_options").get("include_usage")),
-        max_tokens=count_of(body.get("max_completion_tokens", body.get("max_tokens")), place="max_tokens"),
-        asked={name: body[name] for name in sorted(_ASKED & body.keys())},
-        unknown=notes.paths(),
+        model=str(fields.get("model", "")),
+        messages=body.messages,
+        tools=body.tools,
+        is_streamed=bool(fields.get("stream")),
+        wants_usage=bool(options.get("include_usage")),
+        max_tokens=count_of(fields.get("max_completion_tokens", fields.get("max_tokens")), place="max_tokens"),
+        asked={name: fields[name] for name in sorted(_ASKED & fields.keys())},
+        unknown=body.notes.paths(),
     )
 
 
-def _messages(message: dict[str, Any], *, notes: Notes) -> Sequence[Message]:
+def _messages(message: dict[str, Any], notes: Notes) -> Sequence[Message]:
     notes.unknown(message, known=_KNOWN_IN_MESSAGE, place="messages.")
     role = _ROLES.get(str(message.get("role")))
     if role is None:
         raise RequestRefused(f"role is {message.get('role')!r}; it must be one of {', '.join(_ROLES)}")
     content, given = text_of(message.get("content")), message.get("tool_calls")
-    calls = tuple(parsed_each(given, place="tool_calls", parse=_calls)) if given else ()
+    calls = tuple(_call_of(each) for each in given) if isinstance(given, list) else ()
     reasoning = str(message.get("reasoning_content") or "")
     return (Message(role, content, calls, str(message.get("tool_call_id") or ""), reasoning),)
 
 
-def _calls(call: dict[str, Any]) -> Sequence[ToolCall]:
-    function = object_of(call.get("function"), place="function")
-    return (ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments"))),)
+def _call_of(given: object) -> ToolCall:
+    call = object_of(given, place="a tool call")
+    function = object_of(call.get("function"), place="a tool call's function")
+    return ToolCall(str(call.get("id")), str(function.get("name")), str(function.get("arguments")))
 
 
-def _tools(tool: dict[str, Any]) -> Sequence[JsonObject]:
-    object_of(tool.get("function"), place="function")
+def _tools(tool: dict[str, Any], notes: Notes) -> Sequence[JsonObject]:
+    if "function" not in tool:
+        notes.add(f"tools[{tool.get('type')}]")
+        return ()
+    object_of(tool["function"], place="function")
     return (tool,)
+
+
+_GRAMMAR = Grammar(known=_KNOWN, message=_messages, tool=_tools)
 
 
 def whole(answer: Answer, *, model: str) -> JsonObject:

@@ -52,6 +52,7 @@ class Renderer:
         self.opens_reasoning = self._text([Message("user", ".")], (), ready=True).rstrip().endswith(THINK)
         """The prompt itself ends with the mark that opens reasoning."""
         self._pasts = lru_cache(maxsize=_TOOL_SETS)(self._make_pasts)
+        self._tools_matter = lru_cache(maxsize=_TOOL_SETS)(self._compare)
 
     def opening(self, messages: Sequence[Message], *, tools: Sequence[JsonObject]) -> list[int]:
         """Ids of a whole prompt, ready for a sample. Raises RequestRefused."""
@@ -63,15 +64,12 @@ class Renderer:
         `has_ended`: the sample's last token was the end of the turn, so it is not written again.
         """
         role = new[0].role if new else "user"
-        try:
-            text = self._text([*_stand_in(role), *new], tools, ready=True)
-        except RequestRefused:
+        if not self._tools_matter(orjson.dumps(list(tools)), role):
+            tools = ()
+        bridge = self._bridge(new, tools, role)
+        if bridge is None:
             return None
-        for past in self._pasts(orjson.dumps(list(tools)), role):
-            if text.startswith(past):
-                bridge = text[len(past) :]
-                return self._encoder.ids(bridge.removeprefix(self.end_of_turn) if has_ended else bridge)
-        return None
+        return self._encoder.ids(bridge.removeprefix(self.end_of_turn) if has_ended else bridge)
 
     def read(self, token_ids: Sequence[int]) -> str:
         """Text of a sample, its end of turn left out."""
@@ -91,11 +89,25 @@ class Renderer:
             )
         return end, ids[0]
 
+    def _bridge(self, new: Sequence[Message], tools: Sequence[JsonObject], role: str) -> str | None:
+        """What the template writes from the stand-in's end of turn on; None = it cannot go on from there."""
+        try:
+            text = self._text([*_stand_in(role), *new], tools, ready=True)
+        except RequestRefused:
+            return None
+        pasts = self._pasts(orjson.dumps(list(tools)), role)
+        return next((text[len(past) :] for past in pasts if text.startswith(past)), None)
+
+    def _compare(self, tools_json: bytes, role: str) -> bool:
+        """Whether tools change anything after the stand-in. Most templates write them once, at the very beginning."""
+        tools = orjson.loads(tools_json)
+        return any(self._bridge(new, tools, role) != self._bridge(new, (), role) for new in _spoken(role))
+
     def _make_pasts(self, tools_json: bytes, role: str) -> tuple[str, ...]:
         """All that the template may write before the stand-in's end of turn, when `role` speaks next."""
-        tools, spoken = orjson.loads(tools_json), Message(role, ".", tool_call_id=_CALL.id)
+        tools = orjson.loads(tools_json)
         pasts = set[str]()
-        for after in ((), (spoken,), (spoken, Message("user", "."))):
+        for after in ((), *_spoken(role)):
             try:
                 text = self._text([*_stand_in(role), *after], tools, ready=bool(after))
             except RequestRefused:
@@ -124,6 +136,12 @@ def _stand_in(next_role: str) -> list[Message]:
     """A conversation that a message of `next_role` may continue."""
     calls = (_CALL,) if next_role == "tool" else ()
     return [Message("user", "."), Message("assistant", _STAND_IN, calls)]
+
+
+def _spoken(role: str) -> tuple[tuple[Message, ...], ...]:
+    """What may be said next, small."""
+    word = Message(role, ".", tool_call_id=_CALL.id)
+    return (word,), (word, Message("user", "."))
 
 
 def _bytes_of(file: Path) -> bytes:

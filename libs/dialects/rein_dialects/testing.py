@@ -48,13 +48,15 @@ _CORPUS = (
 )
 
 
-def make_policy(folder: Path, *, template: str = CHATML, corpus: Sequence[str] = (_CORPUS,)) -> Path:
+def make_policy(
+    folder: Path, *, template: str = CHATML, corpus: Sequence[str] = (_CORPUS,), vocab_size: int = 400
+) -> Path:
     """Write the folder; the same arguments always give the same ids."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = BpeTrainer(vocab_size=400, initial_alphabet=sorted(alphabet), show_progress=False)
+    trainer = BpeTrainer(vocab_size=vocab_size, initial_alphabet=sorted(alphabet), show_progress=False)
     tokenizer.train_from_iterator(corpus, trainer)
     tokenizer.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
     folder.mkdir(parents=True, exist_ok=True)

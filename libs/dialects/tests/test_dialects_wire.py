@@ -10,6 +10,7 @@ import pytest
 from rein_dialects import anthropic, openai_chat
 from rein_dialects.dialect import Dialect
 from rein_dialects.neutral import Answer, Message, Request, RequestRefused, ToolCall, Usage
+from rein_dialects.reading import Memory
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden"
 CALLS = (ToolCall("t1", "Bash", '{"command": "ls \\"é\\""}'), ToolCall("t2", "Read", "{}"))
@@ -20,6 +21,10 @@ def golden(harness: str, number: int) -> dict[str, Any]:
     body = json.loads((GOLDEN / harness / f"request-{number}.json").read_text())["body"]
     assert isinstance(body, dict)
     return body
+
+
+def parsed(dialect: Dialect, body: Any, memory: Memory | None = None) -> Request:
+    return dialect.parse_request(json.dumps(body).encode(), memory=memory or Memory())
 
 
 def answer(content: str = "Looking.", calls: tuple[ToolCall, ...] = CALLS, **changes: Any) -> Answer:
@@ -39,7 +44,7 @@ def streamed(dialect: Dialect, given: Answer, **asked: Any) -> list[dict[str, An
 
 
 def test_claude_codes_third_request_is_read_as_it_was_meant() -> None:
-    request = anthropic.parse_request(golden("claude-code-2.1.197", 3))
+    request = parsed(anthropic, golden("claude-code-2.1.197", 3))
     assert [message.role for message in request.messages] == [
         "system",
         "user",
@@ -60,7 +65,7 @@ def test_claude_codes_third_request_is_read_as_it_was_meant() -> None:
 
 
 def test_mini_swe_agents_third_request_is_read_as_it_was_meant() -> None:
-    request = openai_chat.parse_request(golden("mini-swe-agent-2.4.6", 3))
+    request = parsed(openai_chat, golden("mini-swe-agent-2.4.6", 3))
     assert [message.role for message in request.messages] == [
         "system",
         "user",
@@ -79,7 +84,7 @@ def test_mini_swe_agents_third_request_is_read_as_it_was_meant() -> None:
     ("harness", "dialect"), [("claude-code-2.1.197", anthropic), ("mini-swe-agent-2.4.6", openai_chat)]
 )
 def test_each_request_begins_with_all_of_the_one_before(harness: str, dialect: Dialect) -> None:
-    requests = [dialect.parse_request(golden(harness, number)) for number in (1, 2, 3)]
+    requests = [parsed(dialect, golden(harness, number)) for number in (1, 2, 3)]
     for earlier, later in itertools.pairwise(requests):
         assert later.messages[: len(earlier.messages)] == earlier.messages
         assert later.tools == earlier.tools
@@ -89,7 +94,7 @@ def test_system_text_inside_the_messages_is_a_system_message() -> None:
     body = {
         "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [{"type": "text", "text": "n"}]}]
     }
-    assert anthropic.parse_request(body).messages == (Message("user", "a"), Message("system", "n"))
+    assert parsed(anthropic, body).messages == (Message("user", "a"), Message("system", "n"))
 
 
 def test_text_between_tool_results_stays_where_it_was() -> None:
@@ -97,9 +102,7 @@ def test_text_between_tool_results_stays_where_it_was() -> None:
     text = {"type": "text", "text": "x"}
     roles = [
         m.role
-        for m in anthropic.parse_request(
-            {"messages": [{"role": "user", "content": [text, result, text, text]}]}
-        ).messages
+        for m in parsed(anthropic, {"messages": [{"role": "user", "content": [text, result, text, text]}]}).messages
     ]
     assert roles == ["user", "tool", "user"]
 
@@ -108,26 +111,25 @@ def test_what_changes_from_call_to_call_is_set_aside_and_told() -> None:
     """Case C1."""
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197.abc; cch=12345"}
     body = {"system": [billing, {"type": "text", "text": "Be brief."}], "messages": [{"role": "user", "content": "x"}]}
-    request = anthropic.parse_request(body)
+    request = parsed(anthropic, body)
     assert request.messages[0] == Message("system", "Be brief.")
     assert request.set_aside == (billing["text"],)
     inline = {**body, "system": billing["text"] + "\nBe brief."}
-    assert anthropic.parse_request(inline).messages == request.messages
+    assert parsed(anthropic, inline).messages == request.messages
 
 
 def test_cache_marks_make_no_difference() -> None:
     block = {"type": "text", "text": "x"}
     marked = {**block, "cache_control": {"type": "ephemeral"}}
-    parse = anthropic.parse_request
-    assert parse({"messages": [{"role": "user", "content": [marked]}]}) == parse(
-        {"messages": [{"role": "user", "content": [block]}]}
+    assert parsed(anthropic, {"messages": [{"role": "user", "content": [marked]}]}) == parsed(
+        anthropic, {"messages": [{"role": "user", "content": [block]}]}
     )
 
 
 def test_thinking_comes_back_as_reasoning() -> None:
     content = [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "yes"}]
-    request = anthropic.parse_request(
-        {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": content}]}
+    request = parsed(
+        anthropic, {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": content}]}
     )
     assert request.messages[1] == Message("assistant", "yes", reasoning="hm")
 
@@ -136,14 +138,14 @@ def test_thinking_comes_back_as_reasoning() -> None:
 def test_fields_nobody_acts_on_are_named(dialect: Dialect) -> None:
     """Case A7."""
     body = {"messages": [{"role": "user", "content": "x", "colour": 1}], "foo": {"bar": 1}, "temperature": 0.5}
-    request = dialect.parse_request(body)
+    request = parsed(dialect, body)
     assert request.unknown == ("foo", "messages.colour")
     assert request.asked == {"temperature": 0.5}
 
 
 def test_a_tool_that_runs_at_the_provider_is_named() -> None:
     body = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search_20250305", "name": "w"}]}
-    request = anthropic.parse_request(body)
+    request = parsed(anthropic, body)
     assert (request.tools, request.unknown) == ((), ("tools[web_search_20250305]",))
 
 
@@ -165,12 +167,12 @@ def test_a_tool_that_runs_at_the_provider_is_named() -> None:
 )
 def test_bad_requests_are_refused_by_name(dialect: Dialect, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(RequestRefused, match=named):
-        dialect.parse_request({"messages": [{"role": "user", "content": "x"}], **changes})
+        parsed(dialect, {"messages": [{"role": "user", "content": "x"}], **changes})
 
 
 def test_more_than_one_answer_is_refused() -> None:
     with pytest.raises(RequestRefused, match="n is 2"):
-        openai_chat.parse_request({"messages": [{"role": "user", "content": "x"}], "n": 2})
+        parsed(openai_chat, {"messages": [{"role": "user", "content": "x"}], "n": 2})
 
 
 class Grammar:

@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from rein.v1 import identity_pb2 as pb
 from rein_contracts.ids import AttemptId, RolloutId, attempt_id, rollout_id
+from rein_dialects.reading import Memory
 from rein_gateway.errors import CallDelayed, CallRefused
 from rein_gateway.flights import Flight
 from rein_gateway.recording import Record, Recorder
@@ -26,6 +27,8 @@ class Attempt:
 
     grant: pb.AttemptGrant
     record: Record = field(default_factory=Record)
+    memory: Memory = field(default_factory=Memory)
+    """Of the bodies of its requests."""
     flights: deque[Flight] = field(default_factory=lambda: deque(maxlen=_KEPT_FLIGHTS))
     """The newest calls, over or under way."""
     under_way: set[Flight] = field(default_factory=set)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from uuid import uuid4
 
-from rein.v1 import identity_pb2 as pb
 from rein_dialects.dialect import Dialect
 from rein_dialects.neutral import Answer, Request, Usage
 from rein_dialects.samples import parse
 from rein_gateway import metrics
-from rein_gateway.attempts import Attempt, Attempts
+from rein_gateway.attempts import Attempt
 from rein_gateway.domain.events import Captured
 from rein_gateway.domain.session import Ids, Lineage, Sample, ids_of
 from rein_gateway.errors import CallDelayed, CallRefused
@@ -29,7 +28,7 @@ from rein_service.clock import Clock
 class Call:
     """One request of one attempt."""
 
-    grant: pb.AttemptGrant
+    attempt: Attempt
     request: Request
     dialect: Dialect
     is_retry: bool
@@ -52,10 +51,7 @@ class Prompt:
 class Calls:
     """Makes model calls."""
 
-    def __init__(
-        self, *, attempts: Attempts, recorder: Recorder, sampler: Sampler, renderer: Rendering, clock: Clock
-    ) -> None:
-        self._attempts = attempts
+    def __init__(self, *, recorder: Recorder, sampler: Sampler, renderer: Rendering, clock: Clock) -> None:
         self._recorder = recorder
         self._sampler = sampler
         self._renderer = renderer
@@ -63,7 +59,7 @@ class Calls:
 
     def begin(self, call: Call) -> Flight:
         """The call under way, or an earlier one that this one repeats. Raises CallRefused, RequestRefused."""
-        attempt = self._attempts.opened(call.grant)
+        attempt = call.attempt
         lineage = attempt.record.session.lineage(call.request)
         key = (lineage.digest, call.request.max_tokens)
         if call.is_retry:
@@ -76,7 +72,7 @@ class Calls:
         prompt = self._prompt(lineage, call.request)
         answer_id = call.dialect.ANSWER_ID_PREFIX + uuid4().hex[:24]
         flight = Flight(key, answer_id=answer_id, num_prompt_tokens=len(prompt.token_ids))
-        flight.start(self._work(call, attempt, prompt, flight))
+        flight.start(self._work(call, prompt, flight))
         attempt.add(flight)
         return flight
 
@@ -95,8 +91,8 @@ class Calls:
         ids = self._renderer.opening(request.messages, tools=request.tools)
         return Prompt(lineage, ids, ids_of(ids))
 
-    async def _work(self, call: Call, attempt: Attempt, prompt: Prompt, flight: Flight) -> Answer:
-        started_s = self._clock.monotonic()
+    async def _work(self, call: Call, prompt: Prompt, flight: Flight) -> Answer:
+        started_s, attempt = self._clock.monotonic(), call.attempt
         undelivered = attempt.record.pending
         if undelivered is not None:
             await self._recorder.flush(attempt.record)
@@ -136,7 +132,7 @@ class Calls:
             has_tools=bool(call.request.tools),
         )
         return Captured(
-            grant=call.grant,
+            grant=call.attempt.grant,
             request=call.request,
             dialect=call.dialect.NAME,
             lineage=prompt.lineage,

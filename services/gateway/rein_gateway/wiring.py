@@ -56,7 +56,7 @@ def core_of(config: GatewayConfig, outside: Outside) -> Core:
         stop_id=renderer.end_of_turn_id,
         patience_s=config.node_patience_s,
     )
-    calls = Calls(attempts=attempts, recorder=recorder, sampler=sampler, renderer=renderer, clock=clock)
+    calls = Calls(recorder=recorder, sampler=sampler, renderer=renderer, clock=clock)
     return Core(nodes, attempts, sampler, calls)
 
 

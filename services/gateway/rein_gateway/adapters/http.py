@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self
 
-import orjson
 from aiohttp import web
 
 from rein.v1 import identity_pb2 as pb
 from rein_contracts.grants import GRANT_HEADER, GrantRefused, verify
 from rein_dialects import anthropic, openai_chat
 from rein_dialects.dialect import Dialect
-from rein_dialects.neutral import Request, RequestRefused
+from rein_dialects.neutral import RequestRefused
+from rein_dialects.reading import Memory
 from rein_gateway import metrics
 from rein_gateway.adapters.answers import Writer, json_answer
 from rein_gateway.attempts import Attempts
@@ -126,10 +126,12 @@ class HttpListener:
             raise CallDelayed("gateway.draining", "this gateway is about to stop; try again")
         grant = self._grant(request)
         dialect = _dialect_of(request.path) or openai_chat
+        raw = await _body(request)
+        attempt = self._desk.attempts.opened(grant)
         try:
-            asked = await _parsed(request, dialect)
+            asked = dialect.parse_request(raw, memory=attempt.memory)
             is_retry = request.headers.get(_RETRY_HEADER, "0") not in ("", "0")
-            flight = self._desk.calls.begin(Call(grant, asked, dialect, is_retry))
+            flight = self._desk.calls.begin(Call(attempt, asked, dialect, is_retry))
         except RequestRefused as error:
             raise CallRefused("request.malformed", str(error), status=HTTPStatus.BAD_REQUEST) from error
         with flight.attended():
@@ -137,8 +139,9 @@ class HttpListener:
 
     async def _count(self, request: web.Request) -> web.StreamResponse:
         self._grant(request)
+        raw = await _body(request)
         try:
-            num_tokens = self._desk.calls.count_tokens(await _parsed(request, anthropic))
+            num_tokens = self._desk.calls.count_tokens(anthropic.parse_request(raw, memory=Memory()))
         except RequestRefused as error:
             raise CallRefused("request.malformed", str(error), status=HTTPStatus.BAD_REQUEST) from error
         return json_answer({"input_tokens": num_tokens})
@@ -195,15 +198,10 @@ def _dialect_of(path: str) -> Dialect | None:
     return next((dialect for end, dialect in DIALECTS.items() if end in path), None)
 
 
-async def _parsed(request: web.Request, dialect: Dialect) -> Request:
-    """Raises RequestRefused, CallRefused."""
+async def _body(request: web.Request) -> bytes:
+    """Raises CallRefused."""
     try:
-        body = orjson.loads(await request.read())
-    except orjson.JSONDecodeError as error:
-        raise RequestRefused(f"the body is no JSON: {error}") from error
+        return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         raise CallRefused("request.too_large", str(error.text), status=status) from error
-    if not isinstance(body, dict):
-        raise RequestRefused("the body must be a JSON object")
-    return dialect.parse_request(body)

@@ -31,6 +31,12 @@ class History:
         """Of everything read so far."""
         return self._hash.digest()
 
+    def copy(self) -> "History":
+        """As far as it was read; both go on alone."""
+        twin = History.__new__(History)
+        twin._hash, twin._minted = self._hash.copy(), self._minted
+        return twin
+
     def with_answer(self, message: Message) -> Digest:
         """The digest if `message` came next; nothing is added."""
         after = self._hash.copy()
