@@ -57,13 +57,11 @@ class Generation:
         return None
 
     def _version_fault(self, num: int) -> Fault | None:
-        covered = 0
-        for version, start, end in self.versions:
-            if start != covered or end <= start:
-                break
-            if version <= 0:
-                return Fault("tokens.version_unknown", "the engine named no policy version for some sampled ids")
-            covered = end
-        if covered != num:
+        starts = [start for _, start, _ in self.versions]
+        ends = [end for _, _, end in self.versions]
+        is_cover = starts == [0, *ends[:-1]] and ends[-1:] == [num] and all(map(int.__lt__, starts, ends))
+        if not is_cover:
             return Fault("tokens.length_mismatch", f"version spans {self.versions} do not cover {num} sampled ids")
+        if any(version <= 0 for version, _, _ in self.versions):
+            return Fault("tokens.version_unknown", "the engine named no policy version for some sampled ids")
         return None

@@ -82,9 +82,10 @@ class _Beginning:
     tools: tuple[JsonObject, ...]
     messages: tuple[Message, ...]
     history: History
-    parent: Turn | None
+    answered: Digest | None
+    """Of the history up to the answer of the deepest recorded turn in it."""
     num_answered: int
-    """Messages up to the parent's answer."""
+    """Messages up to that answer."""
 
     def begins(self, request: Request) -> bool:
         num = len(self.messages)
@@ -105,17 +106,18 @@ class Session:
     def lineage(self, request: Request) -> Lineage:
         """The deepest recorded turn whose conversation this request goes on."""
         read = self._read_before(request)
-        history, parent, answered = read.history.copy(), read.parent, read.num_answered
+        history, answered, num_answered = read.history.copy(), read.answered, read.num_answered
         last = len(request.messages) - 1
         for number in range(len(read.messages), last + 1):
             message = request.messages[number]
             if number == last:
-                beginning = _Beginning(request.tools, request.messages[:last], history.copy(), parent, answered)
+                beginning = _Beginning(request.tools, request.messages[:last], history.copy(), answered, num_answered)
                 self._beginnings.append(beginning)
             history.add(message)
-            if message.role == "assistant" and (turn := self._by_digest.get(history.digest())):
-                parent, answered = turn, number + 1
-        return Lineage(parent, request.messages[answered:], history.digest(), history)
+            if message.role == "assistant" and (digest := history.digest()) in self._by_digest:
+                answered, num_answered = digest, number + 1
+        parent = self._by_digest[answered] if answered else None
+        return Lineage(parent, request.messages[num_answered:], history.digest(), history)
 
     def record(self, lineage: Lineage, *, sample: Sample) -> Turn:
         """Add the turn that was just acknowledged by the bus."""
