@@ -173,16 +173,25 @@ async def test_a_bus_that_is_away_for_a_moment_is_waited_for(policy_folder: Path
 
 
 async def test_a_turn_held_back_by_the_bus_is_the_answer_of_the_same_request_later(stage: Stage) -> None:
-    """The turn may be in the log already: nothing else may become turn 0, and it costs no second sample."""
+    """The turn may be in the log already: it costs no second sample, and no second of the attempt's model calls."""
     stage.say("first", "second")
-    grant = stage.grant(turns=2)
+    grant = stage.grant(turns=1)
     body = Claude(stage, stream=False).body()
     stage.broker.faults.refuse_publish = True
     reply = await stage.post(MESSAGES, body, grant=grant)
     assert (reply.status, reply.headers["x-should-retry"]) == (503, "true")
     assert int(reply.headers["retry-after"]) > 0
-    assert (await stage.end(grant=grant)).status == 503
     stage.broker.faults.refuse_publish = False
+    assert said((await stage.post(MESSAGES, body, grant=grant)).json) == "first"
+    assert len(stage.engine.seen) == 1
+
+
+async def test_an_attempt_does_not_end_while_its_last_turn_is_held_back(stage: Stage) -> None:
+    stage.broker.faults.refuse_publish = True
+    assert (await Mini(stage).ask()).status == 503
+    assert (await stage.end()).status == 503
+    stage.broker.faults.refuse_publish = False
+    assert (await stage.end()).json == {"num_turns": 1, "limit": None}
 
 
 async def test_a_pending_turn_is_published_before_anything_else_of_its_session(stage: Stage) -> None:
