@@ -85,6 +85,8 @@ def remarks_on(captured: Captured, *, session: Session) -> Iterator[Remark]:
         yield Remark("session.forked", f"the history was rewritten after {after}")
     elif lineage.parent is None and session.num_turns > 0:
         yield Remark("session.forked", "a conversation of its own: it continues no recorded turn")
+    elif lineage.parent is not None and session.is_continued(lineage.parent):
+        yield Remark("session.forked", f"a second continuation of turn {lineage.parent.index}")
     for problem in captured.problems:
         yield Remark(problem.value, f"read as text: {captured.sample.answer.content!r}"[:500])
     for line in overridden(request.asked, sampling=captured.sampling):

@@ -100,6 +100,8 @@ class Session:
     has_tools: bool = False
     """Some turn came with tools."""
     _minted: set[str] = field(default_factory=set)
+    _continued: set[int] = field(default_factory=set)
+    """Turns that are a parent."""
     _by_digest: dict[Digest, Turn] = field(default_factory=dict)
     _beginnings: deque[_Beginning] = field(default_factory=lambda: deque(maxlen=_KEPT_BEGINNINGS))
 
@@ -130,6 +132,8 @@ class Session:
         )
         self.num_turns += 1
         self.has_tools |= sample.has_tools
+        if lineage.parent is not None:
+            self._continued.add(lineage.parent.index)
         self._minted.update(call.id for call in sample.answer.tool_calls)
         self._by_digest[lineage.history.with_answer(sample.answer.message())] = turn
         return turn
@@ -140,6 +144,10 @@ class Session:
         if fitting:
             return max(fitting, key=lambda each: len(each.messages))
         return _Beginning(request.tools, (), History(request.tools, minted=self._minted), None, 0)
+
+    def is_continued(self, turn: Turn) -> bool:
+        """Some recorded turn goes on from it already."""
+        return turn.index in self._continued
 
     def is_side(self, request: Request) -> bool:
         """Titles and summaries come without the tools the session's other calls have."""

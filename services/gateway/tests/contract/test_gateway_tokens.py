@@ -135,6 +135,22 @@ async def test_a_rewritten_history_opens_a_segment_or_branches_off_the_last_turn
     assert_chained(stage)
 
 
+async def test_an_answer_the_harness_leaves_out_of_its_history_is_a_fork(stage: Stage) -> None:
+    """As mini-swe-agent does with an answer without a call."""
+    conversation = Mini(stage)
+    stage.say(LOOK, "no call at all", FIX)
+    await conversation.ask()
+    conversation.tell("    if a <= b:")
+    kept = list(conversation.messages)
+    await conversation.ask()
+    conversation.messages = [*kept, {"role": "user", "content": "Every answer needs a tool call."}]
+    await conversation.ask()
+    assert parents(stage.log(ev.TurnCaptured)) == [None, 0, 0]
+    assert [finding.detail for finding in stage.log(ev.FindingRecorded)] == ["a second continuation of turn 0"]
+    assert num_segments(stage) == 2
+    assert_chained(stage)
+
+
 async def test_arguments_of_calls_that_were_never_sampled_here_are_compared_as_json(stage: Stage) -> None:
     """A harness's own few-shot turns have ids of their own; a change in them is a change."""
     made_up = {"id": "x", "type": "function", "function": {"name": "Bash", "arguments": '{"command": "ls", "t": 1}'}}
