@@ -77,7 +77,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """All of a request's history but its last message, as far as it was compared."""
+    """All of a request's history but its last message, as far as it was compared.
+
+    Kept only if no answer in it after the deepest recorded turn was made elsewhere: one sampled later might equal it.
+    """
 
     tools: tuple[JsonObject, ...]
     messages: tuple[Message, ...]
@@ -109,14 +112,18 @@ class Session:
         """The deepest recorded turn whose conversation this request goes on."""
         read = self._read_before(request)
         history, answered, num_answered = read.history.copy(), read.answered, read.num_answered
-        last = len(request.messages) - 1
+        last, has_foreign = len(request.messages) - 1, False
         for number in range(len(read.messages), last + 1):
             message = request.messages[number]
-            if number == last:
+            if number == last and not has_foreign:
                 beginning = _Beginning(request.tools, request.messages[:last], history.copy(), answered, num_answered)
                 self._beginnings.append(beginning)
             history.add(message)
-            if message.role == "assistant" and (digest := history.digest()) in self._by_digest:
+            if message.role != "assistant":
+                continue
+            digest = history.digest()
+            has_foreign = digest not in self._by_digest
+            if not has_foreign:
                 answered, num_answered = digest, number + 1
         parent = self._by_digest[answered] if answered else None
         return Lineage(parent, request.messages[num_answered:], history.digest(), history)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rein_dialects.neutral import Answer, JsonObject, Message, Request, ToolCall, Usage
@@ -53,6 +53,7 @@ def _text(message: Message) -> str:
 
 
 @given(MOVES)
+@example([("append", 0, "a"), ("rewrite", 0, "a"), ("cut", 0, "a"), ("append", 0, "a")])
 def test_the_deepest_exact_history_wins_and_tokens_are_those_of_its_chain(moves: list[Move]) -> None:
     session, model = Session(), Model([])
     conversations: list[tuple[Message, ...]] = [said("task")]
